@@ -24,26 +24,15 @@ LOWEST = tirx.min_value(F)
 class Form:
     """How the rolled loop is written; the defaults are right.
 
-    Attributes
-    ----------
-    quotient : str
-        ``"right"``, ``"omitted"``, ``"inverted"``, or ``"of itself"``: exp(m' - m').
-    late : bool
-        Correct a sum after the terms of the block are added.
-    start : float
-        What the sum of exponentials starts from.
-    twice : bool
-        Divide in every term, and at the end as well.
-    infinite : bool
-        Start the maximum from -inf.
-    guarded : bool
-        Keep the sums where the maximum stays, and add nothing where it is -inf still.
-    stale : bool
-        Terms read the maximum before the block.
-    scaled_init : bool
-        The product starts from something that the quotient scales as well.
-    final : bool
-        Terms read the maximum of all keys, the sums are corrected all the same.
+    - `quotient`: ``"right"``, ``"omitted"``, ``"inverted"``, or ``"of itself"``: exp(m' - m').
+    - `late`: correct a sum after the terms of the block are added.
+    - `start`: what the sum of exponentials starts from.
+    - `twice`: divide in every term, and at the end as well.
+    - `infinite`: start the maximum from -inf.
+    - `guarded`: keep the sums where the maximum stays, and add nothing where it is -inf still.
+    - `stale`: terms read the maximum before the block.
+    - `scaled_init`: the product starts from something that the quotient scales as well.
+    - `final`: terms read the maximum of all keys, the sums are corrected all the same.
     """
 
     quotient: str = "right"

@@ -43,25 +43,14 @@ def kept(state: Any, old: Any, new: Any, count: Any) -> Any:
 class Chain:
     """``m = head of x``, ``c = between(m)``, ``y = second of term(x, v, c)``, and the loop for it.
 
-    Attributes
-    ----------
-    x, y : str
-        Types of x and m, and of v and y.
-    head, second : str
-        The monoids.
-    term : Callable
-        Of x, v and c (m where nothing is between).
-    step : Callable
-        Of x, v, m as it is then, and the number of keys by then.
-    correction : Callable
-        Of the state, m before and m now, and the number of keys before.
-    rule : str
-    tail : Callable or None
-        Of the finished state and m; None where the state is y itself.
-    between : Callable, optional
-        Of m and b.
-    state : str
-        The type of the state, if it is another one than that of y.
+    - `x`, `y`: types of x and m, and of v and y.
+    - `head`, `second`: the monoids.
+    - `term` (Callable): of x, v and c (m where nothing is between).
+    - `step` (Callable): of x, v, m as it is then, and the number of keys by then.
+    - `correction` (Callable): of the state, m before and m now, and the number of keys before.
+    - `tail` (Callable or None): of the finished state and m; None where the state is y itself.
+    - `between` (Callable, optional): of m and b.
+    - `state`: the type of the state, if it is another one than that of y.
     """
 
     term: Callable[[Any, Any, Any], Any]

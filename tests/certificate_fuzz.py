@@ -51,12 +51,8 @@ INDICES = ("indices", "result_indices", "h", "inverse")
 class Fuzzer:
     """Changes one field of a certificate, and the function after with it.
 
-    Parameters
-    ----------
-    given : Certified
-        A right fusion.
-    rng : random.Random
-        Source of randomness.
+    - `given`: a right fusion.
+    - `rng`: source of randomness.
     """
 
     def __init__(self, given: Certified, rng: random.Random) -> None:

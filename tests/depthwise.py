@@ -202,12 +202,8 @@ def covering(
 ) -> list[Options]:
     """Combinations of choices in which every two values that are possible together meet.
 
-    Parameters
-    ----------
-    choices
-        Names and their values.
-    allowed
-        Whether a combination is possible.
+    - `choices`: names and their values.
+    - `allowed`: whether a combination is possible.
     """
     rng = random.Random(seed)
     pairs = [

@@ -51,27 +51,16 @@ def fuse(sch: Schedule, case: Case, call: tuple[str, ...]) -> None:
 class Mutant:
     """A program that comes out wrong if one check is missing.
 
-    Parameters
-    ----------
-    code
-        The check's code.
-    guard
-        What the check is there for: several checks may have one code.
-    case
-        The program, and how it is prepared.
-    act
-        What is refused, if not the call of `case`: steps on the schedule.
-    inputs
-        Data on which it shows, if not the one of `make_inputs`.
-    judge
-        Whether two functions do the same, if that does not show by running them: returns what is
-        wrong with the second one, or nothing.
-    compiled
-        Whether it shows only where the program is compiled: TIR says what it should do.
-    before_call
-        Done before each of the compiled functions is called.
-    also
-        Codes of other checks that are there for the same thing, and are switched off with it.
+    - `code`: the check's code.
+    - `guard`: what the check is there for: several checks may have one code.
+    - `case`: the program, and how it is prepared.
+    - `act`: what is refused, if not the call of `case`: steps on the schedule.
+    - `inputs`: data on which it shows, if not the one of `make_inputs`.
+    - `judge`: whether two functions do the same, if that does not show by running them: returns
+      what is wrong with the second one, or nothing.
+    - `compiled`: whether it shows only where the program is compiled: TIR says what it should do.
+    - `before_call`: done before each of the compiled functions is called.
+    - `also`: codes of other checks that are there for the same thing, and are switched off with it.
     """
 
     code: str

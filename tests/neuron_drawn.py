@@ -24,18 +24,11 @@ APART = ("layout", "no-partition-loop", "partitions", "broadcast")
 class Drawn:
     """A schedule drawn at random.
 
-    Attributes
-    ----------
-    kind : str
-        Of the workload.
-    workload : Workload
-        What is scheduled.
-    sch : Schedule
-        Of the function.
-    steps : list[str]
-        What was done, in words.
-    risks : set[str]
-        Codes of refusals that what was done may lead to.
+    - `kind`: of the workload.
+    - `workload`: what is scheduled.
+    - `sch` (Schedule): of the function.
+    - `steps`: what was done, in words.
+    - `risks`: codes of refusals that what was done may lead to.
     """
 
     def __init__(self, kind: str, workload: Workload, rng: random.Random) -> None:
@@ -141,16 +134,10 @@ class Drawn:
     ) -> None:
         """Bring on the chip what blocks compute with, and take the result back.
 
-        Parameters
-        ----------
-        main : SBlockRV
-            The block with the loops.
-        loops : Sequence
-            Those of its loops that belong to the kernel, outermost first.
-        scope : str
-            Memory of its result.
-        first : Sequence
-            Blocks before it that compute.
+        - `main` (SBlockRV): the block with the loops.
+        - `loops` (Sequence): those of its loops that belong to the kernel, outermost first.
+        - `scope`: memory of its result.
+        - `first` (Sequence): blocks before it that compute.
         """
         sch, blocks = self.sch, self.blocks()
         position = [self.name(each) for each in blocks].index(self.name(main))

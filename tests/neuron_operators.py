@@ -29,20 +29,12 @@ SMALL = (1, 2, 3, 5, 8)
 class Drawn:
     """A function.
 
-    Attributes
-    ----------
-    operator : str
-    label : str
-        Sizes and options.
-    func : tvm.tirx.PrimFunc
-        Not scheduled.
-    inputs : list[numpy.ndarray]
-    expected : numpy.ndarray
-        In float64.
-    kind : str
-        Kind of the planned problem; "" where a rule schedules it, "gather" for rows of a table.
-    exact : bool
-        Whether all is computed without rounding.
+    - `label`: sizes and options.
+    - `func` (tvm.tirx.PrimFunc): not scheduled.
+    - `expected`: in float64.
+    - `kind`: kind of the planned problem; "" where a rule schedules it, "gather" for rows of a
+      table.
+    - `exact`: whether all is computed without rounding.
     """
 
     operator: str

@@ -27,22 +27,15 @@ ACTIVATIONS = (None, None, "relu", "silu")
 class Workload:
     """A function to schedule.
 
-    Attributes
-    ----------
-    label : str
-        The call that makes it.
-    func : PrimFunc
-        Unscheduled; its last parameter is the result.
-    total : Callable
-        From the inputs as float64: what the activation is taken of, and the magnitude of its terms.
-    roundings : int
-        How many in float32 a term goes through at most.
-    activation : str or None
-        Taken of the total.
-    rounds : bool
-        Whether every step is rounded to the type of the inputs: then only integers are judged.
-    compares : bool
-        Whether it takes a maximum of inputs, which NaN has not.
+    - `label`: the call that makes it.
+    - `func`: unscheduled; its last parameter is the result.
+    - `total`: from the inputs as float64: what the activation is taken of, and the magnitude of its
+      terms.
+    - `roundings`: how many in float32 a term goes through at most.
+    - `activation`: taken of the total.
+    - `rounds`: whether every step is rounded to the type of the inputs: then only integers are
+      judged.
+    - `compares`: whether it takes a maximum of inputs, which NaN has not.
     """
 
     label: str

@@ -90,23 +90,13 @@ def make(
 ) -> np.ndarray:
     """Random data of one kind.
 
-    Parameters
-    ----------
-    kind
-        ``exact``: floats that are small integers, integers from the whole range of their type (so
-        that sums wrap around). ``normal``: normally distributed floats. ``nasty``: floats among
-        which are zeros of both signs, infinities, NaN and denormals.
-    dtype, shape
-        Of the array.
-    rng
-        Source of randomness.
-    special
-        Which values make ``nasty`` data nasty: a key of `SPECIAL`.
-
-    Returns
-    -------
-    numpy.ndarray
-        Of the given type and shape.
+    - `kind`: ``exact``: floats that are small integers, integers from the whole range of their type
+      (so that sums wrap around). ``normal``: normally distributed floats. ``nasty``: floats among
+      which are zeros of both signs, infinities, NaN and denormals.
+    - `dtype`, `shape`: of the array.
+    - `rng`: source of randomness.
+    - `special`: which values make ``nasty`` data nasty: a key of `SPECIAL`.
+    - Returns: of the given type and shape.
     """
     if dtype == "bool":
         return rng.integers(0, 2, size=shape).astype("bool")
@@ -189,18 +179,10 @@ def fused(name: str) -> tuple[s_tir.Schedule, Any]:
 def fuse(case: Case, call: str = "reduction") -> tuple[s_tir.Schedule, list[Any]]:
     """Schedule a fresh copy of `case` and fuse all of its epilogues.
 
-    Parameters
-    ----------
-    case
-        An accepting case.
-    call
-        With the "reduction" or the first "epilogue" alone; or epilogue by epilogue, each as a
-        "pair", "pair by variable" or "pair by keyword".
-
-    Returns
-    -------
-    tuple
-        The schedule, and the report of each call.
+    - `case`: an accepting case.
+    - `call`: with the "reduction" or the first "epilogue" alone; or epilogue by epilogue, each as a
+      "pair", "pair by variable" or "pair by keyword".
+    - Returns: the schedule, and the report of each call.
     """
     sch = case.scheduled()
     how = case.options

@@ -48,22 +48,12 @@ def with_types(made: Any, **types: Any) -> Any:
 class Layer:
     """A product or a convolution of 8-bit integers, with its scales and zero points.
 
-    Attributes
-    ----------
-    operator : str
-        "MatMul", "Gemm" or "Conv".
-    x, w : tuple[int, ...]
-        Shapes of the input and of the weights.
-    x_type, w_type, y_type : str
-    x_zero, w_zero, y_zero : int
-    per_channel : bool
-        Whether each column or filter has a scale of its own.
-    bias : str
-        "", "int32" or "float32".
-    attributes : dict
-        Of the operator.
-    between : str
-        Operator before the result is quantised: "", "Relu" or "Clip".
+    - `operator`: "MatMul", "Gemm" or "Conv".
+    - `x`, `w`: shapes of the input and of the weights.
+    - `per_channel`: whether each column or filter has a scale of its own.
+    - `bias`: "", "int32" or "float32".
+    - `attributes` (dict): of the operator.
+    - `between`: operator before the result is quantised: "", "Relu" or "Clip".
     """
 
     operator: str

@@ -98,18 +98,12 @@ def main(x: T.Buffer((64, 32), "float32"), y: T.Buffer((32, 32), "float32")):
 class Case:
     """A refusal.
 
-    Attributes
-    ----------
-    code : str
-        Of the refusal.
-    program : str
-        TVMScript.
-    bad, good : tuple[str, str] or None
-        What is replaced in it for the one that is refused, and for its twin if that is necessary.
-    names : str
-        What the message is about: a regular expression.
-    result : Callable
-        What the twin computes.
+    - `code`: of the refusal.
+    - `program`: TVMScript.
+    - `bad`, `good`: what is replaced in it for the one that is refused, and for its twin if that is
+      necessary.
+    - `names`: what the message is about: a regular expression.
+    - `result`: what the twin computes.
     """
 
     code: str

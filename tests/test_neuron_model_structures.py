@@ -100,17 +100,10 @@ Cycles = dict[str, float]
 class Structure:
     """A kernel.
 
-    Attributes
-    ----------
-    text : str
-    sizes : tuple[Any, ...]
-        From the smallest.
-    spec : Callable
-        Shapes and types of its inputs, of one size.
-    moved : Callable
-        Bytes that it moves at least.
-    cycles : Callable
-        Cycles of each engine, without reaching the memories.
+    - `sizes` (tuple[Any, ...]): from the smallest.
+    - `spec` (Callable): shapes and types of its inputs, of one size.
+    - `moved` (Callable): bytes that it moves at least.
+    - `cycles` (Callable): cycles of each engine, without reaching the memories.
     """
 
     text: str

@@ -26,12 +26,8 @@ def enough(rows: Iterable[Mapping[str, Any]]) -> list[bool]:
 def tiered(cases: Sequence[Mapping[str, Any]], name_of: Callable[[Any], str] = str) -> list[Any]:
     """Numbers of `cases` as parameters of a test; those that the quick tier can spare are marked.
 
-    Parameters
-    ----------
-    cases
-        Combinations of choices: a value for each name.
-    name_of
-        The name of a case in that of its test.
+    - `cases`: combinations of choices: a value for each name.
+    - `name_of`: the name of a case in that of its test.
     """
     return [
         pytest.param(number, id=name_of(case), marks=() if kept else pytest.mark.full)

@@ -79,16 +79,10 @@ _HEADS = [(re.compile(r"^(?:What|How|Which|Where|Who|Why)\b"), "begin with a nou
 class Piece:
     """A text of a file: a paragraph, or a field of a docstring.
 
-    Attributes
-    ----------
-    line : int
-        Number of its first line.
-    text : str
-        The text in one line.
-    head : bool
-        Whether it is the summary of a docstring.
-    comment : bool
-        Whether it is a comment, which may begin without a subject.
+    - `line`: number of its first line.
+    - `text`: the text in one line.
+    - `head`: whether it is the summary of a docstring.
+    - `comment`: whether it is a comment, which may begin without a subject.
     """
 
     line: int

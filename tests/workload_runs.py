@@ -72,15 +72,10 @@ def assert_right(
 ) -> None:
     """Judge `y`, which is to be the activation of `total`.
 
-    Parameters
-    ----------
-    total, magnitude
-        The exact sum, and the sum of the magnitudes of its terms.
-    roundings
-        How many in float32 a term goes through at most. Each is half an epsilon; the bound takes a
-        whole one, which covers their products. On exact data no sum is rounded.
-    kind
-        Of the data.
+    - `total`, `magnitude`: the exact sum, and the sum of the magnitudes of its terms.
+    - `roundings`: how many in float32 a term goes through at most. Each is half an epsilon; the
+      bound takes a whole one, which covers their products. On exact data no sum is rounded.
+    - `kind`: of the data.
     """
     if y.dtype == np.int32:
         total = (np.maximum(total, 0) if activation else total).astype("int64")

@@ -25,11 +25,8 @@ GENERATORS: tuple[Callable[[], Mapping[str, str]], ...] = (
 def write_all(folder: Path) -> None:
     """Write all pages, and remove those of earlier runs that are not made any more.
 
-    Parameters
-    ----------
-    folder : Path
-        Is made where it is missing. A page that stays the same is not touched, so that sphinx does
-        not read it again.
+    - `folder`: is made where it is missing. A page that stays the same is not touched, so that
+      sphinx does not read it again.
     """
     texts = {f"{name}.rst": text for pages in GENERATORS for name, text in pages().items()}
     for name, text in texts.items():

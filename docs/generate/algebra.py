@@ -108,14 +108,9 @@ wider ones. 3.0 stands for a literal.
 class Verdict:
     """The outcome for a function of a reduction's result.
 
-    Attributes
-    ----------
-    how : str
-        "absorbed", "distributed" or "tail".
-    asked : bool
-        Whether it takes ``distribute=True``.
-    monoid : str
-        Monoid of the reduction after the call.
+    - `how`: "absorbed", "distributed" or "tail".
+    - `asked`: whether it takes ``distribute=True``.
+    - `monoid`: monoid of the reduction after the call.
     """
 
     how: str

@@ -46,10 +46,7 @@ _GROUPS = {
 def pages(folder: Path = RESULTS) -> Mapping[str, str]:
     """Return the pages of all results in a folder.
 
-    Raises
-    ------
-    ValueError
-        A file is not the JSON of an object.
+    - Raises ValueError: a file is not the JSON of an object.
     """
     files = sorted(folder.glob("*.json"))
     contents = _contents([path.stem for path in files])

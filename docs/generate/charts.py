@@ -12,17 +12,10 @@ from .pictures import raw_html
 def ratios(label: str, spreads: Mapping[str, Mapping[str, Any] | None]) -> str:
     """Return a chart with a bar for the median of each ratio and a line at 1.
 
-    Parameters
-    ----------
-    label : str
-        What is divided by what: the caption.
-    spreads : Mapping[str, Mapping[str, Any] | None]
-        A median with its quartiles, by the name of the bar; rows without one are left out.
-
-    Returns
-    -------
-    str
-        In reStructuredText; empty without any ratio.
+    - `label`: what is divided by what: the caption.
+    - `spreads` (Mapping[str, Mapping[str, Any] | None]): a median with its quartiles, by the name
+      of the bar; rows without one are left out.
+    - Returns: in reStructuredText; empty without any ratio.
     """
     medians = {name: spread["median"] for name, spread in spreads.items() if spread is not None}
     if not medians:

@@ -21,11 +21,7 @@ _RELATIONS = {"stylesheet", "icon", "preload"}
 class Page(HTMLParser):
     """The links of a page, what it loads, and the places on it that can be linked.
 
-    Attributes
-    ----------
-    links, loads : list[str]
-        The links as they are written there.
-    places : set[str]
+    - `links`, `loads`: the links as they are written there.
     """
 
     def __init__(self, text: str) -> None:
@@ -50,10 +46,7 @@ class Page(HTMLParser):
 def broken(site: Path) -> Iterator[str]:
     """Yield a line for each link of a site that leads nowhere.
 
-    Parameters
-    ----------
-    site : Path
-        A folder with pages in ``.html``.
+    - `site`: a folder with pages in ``.html``.
     """
     pages = {
         path.resolve(): Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")

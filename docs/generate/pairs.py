@@ -73,14 +73,9 @@ _LARGEST = 'm[vi] = T.min_value("float32")'
 class Written:
     """A function, and the calls that are made on a schedule of it.
 
-    Attributes
-    ----------
-    func : str
-        The function in TVMScript.
-    calls : str
-        Statements of Python, for a schedule ``sch``.
-    names : Mapping[str, Any]
-        Other objects that the statements use.
+    - `func`: the function in TVMScript.
+    - `calls`: statements of Python, for a schedule ``sch``.
+    - `names` (Mapping[str, Any]): other objects that the statements use.
     """
 
     func: str

@@ -23,19 +23,11 @@ SUFFIXES = (".svg", ".png", TEXT)
 def collect(block: Any, block_vars: Any, gallery_conf: Any) -> str:
     """Move the pictures that a block has written to its page, and return their markup.
 
-    Parameters
-    ----------
-    block : tuple
-        Variables of the example; not needed.
-    block_vars : dict
-        Has "image_path_iterator", the paths where the pictures of this example go.
-    gallery_conf : dict
-        Has "src_dir", below which they are named.
-
-    Returns
-    -------
-    str
-        In reStructuredText; empty without pictures.
+    - `block` (tuple): variables of the example; not needed.
+    - `block_vars` (dict): has "image_path_iterator", the paths where the pictures of this example
+      go.
+    - `gallery_conf` (dict): has "src_dir", below which they are named.
+    - Returns: in reStructuredText; empty without pictures.
     """
     from sphinx_gallery.scrapers import figure_rst
 

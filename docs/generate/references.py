@@ -37,11 +37,8 @@ def missing(app: Any, env: Any, node: Any, contnode: Any) -> Any:
 def without_source(_app: Any, module: str, name: str) -> str | None:
     """Keep TVM's sources off the site: the event "viewcode-follow-imported".
 
-    Returns
-    -------
-    str or None
-        The module whose source is linked: for what is TVM's the package that exports it, where it
-        is not defined, so that there is no link; None to let sphinx look.
+    - Returns: the module whose source is linked: for what is TVM's the package that exports it,
+      where it is not defined, so that there is no link; None to let sphinx look.
     """
     return module if f"{module}.{name}" in BORROWED else None
 
@@ -49,17 +46,10 @@ def without_source(_app: Any, module: str, name: str) -> str | None:
 def find(target: str, module: str | None, owner: str | None) -> Any:
     """Return what a name in a docstring stands for.
 
-    Parameters
-    ----------
-    target : str
-        The name, with a dot before it or not.
-    module, owner : str or None
-        The module and the class that the docstring is shown in, by their public names.
-
-    Returns
-    -------
-    object
-        A private mark if there is no such thing.
+    - `target`: the name, with a dot before it or not.
+    - `module`, `owner`: the module and the class that the docstring is shown in, by their public
+      names.
+    - Returns: a private mark if there is no such thing.
     """
     name = target.lstrip(".")
     places = [module or ""]

@@ -15,13 +15,8 @@ Data = Mapping[str, Any]
 class ResultPage:
     """The text and the tables of a page.
 
-    Attributes
-    ----------
-    title : str
-    about : str
-        In reStructuredText: what was compared, and how it is to be read. No figures.
-    show : Callable[[Mapping[str, Any]], Iterable[str]]
-        Yields the parts of the page.
+    - `about`: in reStructuredText: what was compared, and how it is to be read. No figures.
+    - `show`: yields the parts of the page.
     """
 
     title: str

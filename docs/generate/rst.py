@@ -71,18 +71,9 @@ def table(
 ) -> str:
     """Return a table; cells are reStructuredText.
 
-    Parameters
-    ----------
-    head : Sequence[str]
-    rows : Iterable[Sequence[object]]
-        As many cells each as `head` has.
-    widths : Sequence[int], optional
-        Shares of the columns; what their text needs if None.
-
-    Raises
-    ------
-    ValueError
-        A row is longer or shorter.
+    - `rows` (Iterable[Sequence[object]]): as many cells each as `head` has.
+    - `widths`: shares of the columns; what their text needs if None.
+    - Raises ValueError: a row is longer or shorter.
     """
     lines = [".. list-table::", "    :header-rows: 1"]
     lines.append(f"    :widths: {'auto' if widths is None else ' '.join(map(str, widths))}")

@@ -30,12 +30,8 @@ Wide = np.longdouble
 class Rules:
     """What is known of the arithmetic.
 
-    Attributes
-    ----------
-    dtype : str
-        The floating type of the program.
-    blocks : int
-        Blocks of keys over which sums may be rolled; 0 for a program that is not.
+    - `dtype`: the floating type of the program.
+    - `blocks`: blocks of keys over which sums may be rolled; 0 for a program that is not.
     """
 
     dtype: str
@@ -60,12 +56,8 @@ class Rules:
 class Bounded:
     """An array of numbers, each with a bound of its error.
 
-    Parameters
-    ----------
-    value, error : array_like
-        In extended precision; broadcast against each other.
-    rules : Rules
-        The arithmetic.
+    - `value`, `error` (array_like): in extended precision; broadcast against each other.
+    - `rules`: the arithmetic.
     """
 
     __array_ufunc__ = None

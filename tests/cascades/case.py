@@ -25,40 +25,26 @@ KEYS, FACTOR = 10, 4
 class Cascade:
     """One program and its verdict.
 
-    Attributes
-    ----------
-    name : str
-        Unique.
-    make : Callable[[int], PrimFunc]
-        The function for a number of keys.
-    block : str
-        The block that the primitive is called with.
-    verdict : str
-        ``"accept"``, ``"refuse"``, or ``"either"``: both are right as long as the result is.
-    oracle : Callable
-        Gets the inputs by name, floats as `Bounded` numbers, and returns the outputs by name.
-    law : str
-        What makes it fusable, or what forbids it.
-    logits : mapping of str to int
-        Inputs that get hard rows, with the axis of the keys.
-    ranges : mapping of str to (int, int)
-        Smallest and largest value of integer inputs; the whole range of their type otherwise.
-    sizes : mapping of str to Callable
-        Symbolic dimensions as functions of the number of keys.
-    finite : bool
-        Whether hard rows are of finite numbers only, not near the largest: where a product or a
-        square of the others says nothing.
-    nan : bool
-        Whether hard rows have NaN in them. A maximum passes over some of them and forgets what was
-        before: where an order of NaN matters nothing is promised, except for ``"exact"``.
-    numerics : str
-        How the primitive is called.
-    codes : tuple of str
-        The refusal's code, or the codes between which there is a choice; empty: any.
-    twin : str
-        The program that differs in the one thing that matters, with the other verdict.
-    schedule : Callable, optional
-        Steps before the primitive is called.
+    - `name`: unique.
+    - `make`: the function for a number of keys.
+    - `block`: the block that the primitive is called with.
+    - `verdict`: ``"accept"``, ``"refuse"``, or ``"either"``: both are right as long as the result
+      is.
+    - `oracle`: gets the inputs by name, floats as `Bounded` numbers, and returns the outputs by
+      name.
+    - `law`: what makes it fusable, or what forbids it.
+    - `logits`: inputs that get hard rows, with the axis of the keys.
+    - `ranges`: smallest and largest value of integer inputs; the whole range of their type
+      otherwise.
+    - `sizes`: symbolic dimensions as functions of the number of keys.
+    - `finite`: whether hard rows are of finite numbers only, not near the largest: where a product
+      or a square of the others says nothing.
+    - `nan`: whether hard rows have NaN in them. A maximum passes over some of them and forgets what
+      was before: where an order of NaN matters nothing is promised, except for ``"exact"``.
+    - `numerics`: how the primitive is called.
+    - `codes`: the refusal's code, or the codes between which there is a choice; empty: any.
+    - `twin`: the program that differs in the one thing that matters, with the other verdict.
+    - `schedule` (Callable, optional): steps before the primitive is called.
     """
 
     name: str

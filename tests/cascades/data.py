@@ -23,21 +23,11 @@ def hard_rows(
 ) -> np.ndarray:
     """Rows of n keys, each hard in a way of its own.
 
-    Parameters
-    ----------
-    n, block : int
-        Keys, and how many of them are a block.
-    dtype : str
-        A floating type.
-    finite : bool
-        Leave out infinities, NaN and what is near the largest number.
-    nan : bool
-        Whether there is NaN in rows that are not finite.
-
-    Returns
-    -------
-    numpy.ndarray
-        Of shape (rows, n).
+    - `n`, `block`: keys, and how many of them are a block.
+    - `dtype`: a floating type.
+    - `finite`: leave out infinities, NaN and what is near the largest number.
+    - `nan`: whether there is NaN in rows that are not finite.
+    - Returns: of shape (rows, n).
     """
     normal = rng.standard_normal
     up = np.arange(n)
@@ -80,12 +70,8 @@ def hard_rows(
 def inputs(case: Cascade, keys: int = KEYS, block: int = 4) -> Iterator[tuple[str, Arrays]]:
     """Yield kinds of data and the inputs of a program.
 
-    Parameters
-    ----------
-    case : Cascade
-        The program.
-    keys, block : int
-        How many keys it has, and how many of them are a block.
+    - `case`: the program.
+    - `keys`, `block`: how many keys it has, and how many of them are a block.
     """
     rng = np.random.default_rng(zlib.crc32(f"{case.name}/{keys}".encode()))
     params = [param for param in parameters(case.func(keys), sizes_of(case, keys))]
@@ -155,10 +141,7 @@ def outputs(func: tirx.PrimFunc) -> list[str]:
 def run(built: Any, case: Cascade, arrays: Arrays, keys: int = KEYS) -> Arrays:
     """Run a build of a program on copies.
 
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        The outputs.
+    - Returns: the outputs.
     """
     held: dict[str, Any] = {}
     written = outputs(case.func(keys))

@@ -18,22 +18,13 @@ def judge(
     where it says something; where it does not (infinities, NaN, an overflow on the way) what is NaN
     in one build is NaN in the other, and so are infinities. Nothing is left open.
 
-    Parameters
-    ----------
-    what : str
-        For the message.
-    expected : dict of str to Bounded or numpy.ndarray
-        By output.
-    before, after : dict of str to numpy.ndarray
-        Outputs of the program before and after it is fused.
-    infinite : bool
-        Whether a factor may be infinite. Where it is deferred, a sum of infinities of both signs,
-        which is NaN, becomes a product with infinity. A number never becomes NaN.
-
-    Returns
-    -------
-    bool
-        Whether there was such a factor.
+    - `what`: for the message.
+    - `expected` (dict of str to Bounded or numpy.ndarray): by output.
+    - `before`, `after` (dict of str to numpy.ndarray): outputs of the program before and after it
+      is fused.
+    - `infinite`: whether a factor may be infinite. Where it is deferred, a sum of infinities of
+      both signs, which is NaN, becomes a product with infinity. A number never becomes NaN.
+    - Returns: whether there was such a factor.
     """
     infinity = False
     for name, right in expected.items():

@@ -48,12 +48,8 @@ def _way(case: Case) -> dict[str, Any]:
 class Groups:
     """What the steps of a program share, made for one group at a time.
 
-    Parameters
-    ----------
-    selected
-        The programs that are asked for.
-    run
-        Those of them that are run: no other is compiled.
+    - `selected`: the programs that are asked for.
+    - `run`: those of them that are run: no other is compiled.
     """
 
     def __init__(self, selected: Iterable[Case], run: Iterable[Case]) -> None:

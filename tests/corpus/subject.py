@@ -60,12 +60,8 @@ class Pair:
 class Subject:
     """One program, and what is made of it. Everything here is to be looked at only.
 
-    Parameters
-    ----------
-    case
-        The program.
-    number
-        Its place among all programs of its kind, for what is done to a sample of them.
+    - `case`: the program.
+    - `number`: its place among all programs of its kind, for what is done to a sample of them.
     """
 
     def __init__(self, case: Case, number: int) -> None:

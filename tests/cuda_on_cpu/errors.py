@@ -6,10 +6,7 @@ from __future__ import annotations
 class UnsupportedCuda(Exception):
     """The text has something that this package cannot execute.
 
-    Attributes
-    ----------
-    constructs : tuple of str
-        Their names: an intrinsic, a type, ``inline PTX (cp.async)``.
+    - `constructs`: their names: an intrinsic, a type, ``inline PTX (cp.async)``.
     """
 
     def __init__(self, constructs: list[str], detail: str = "") -> None:
@@ -22,13 +19,9 @@ class UnsupportedCuda(Exception):
 class CudaFault(Exception):
     """The program did what it must not.
 
-    Attributes
-    ----------
-    kind : str
-        "out-of-bounds", "misaligned", "race", "divergent barrier", "deadlock", "launch" (sizes that
-        CUDA refuses), "trap" (with what the thread printed), "order" (the result depends on the
-        order of threads), "arguments" (refused by TVM's
-        host code), "timeout" or "crash".
+    - `kind`: "out-of-bounds", "misaligned", "race", "divergent barrier", "deadlock", "launch"
+      (sizes that CUDA refuses), "trap" (with what the thread printed), "order" (the result depends
+      on the order of threads), "arguments" (refused by TVM's host code), "timeout" or "crash".
     """
 
     def __init__(self, kind: str, message: str) -> None:

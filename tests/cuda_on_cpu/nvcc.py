@@ -60,22 +60,10 @@ def missing(arch: str) -> str | None:
 def usage(source: str, arch: str) -> dict[str, Usage]:
     """Compile a text to machine code.
 
-    Parameters
-    ----------
-    source : str
-        CUDA text as TVM generates it.
-    arch : str
-        For example "sm_90".
-
-    Returns
-    -------
-    dict of str to Usage
-        By the kernels' names.
-
-    Raises
-    ------
-    NvccError
-        The text is refused.
+    - `source`: CUDA text as TVM generates it.
+    - `arch`: for example "sm_90".
+    - Returns: by the kernels' names.
+    - Raises NvccError: the text is refused.
     """
     path = find()
     if path is None:

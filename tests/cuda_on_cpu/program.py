@@ -28,10 +28,7 @@ CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 class CudaProgram:
     """A compiled program. Calling it changes the arrays that the function writes, as TVM does.
 
-    Attributes
-    ----------
-    source : str
-        The CUDA text.
+    - `source`: the CUDA text.
     """
 
     source: str
@@ -49,21 +46,11 @@ class CudaProgram:
     ) -> None:
         """Run the function once in each order of threads.
 
-        Parameters
-        ----------
-        *arguments : numpy.ndarray, int or float
-            As the function takes them. Arrays are contiguous.
-        orders : sequence of str
-            Some of `ORDERS`. With several, the results must be equal bit for bit.
-        seed : int
-            For the random order.
-        timeout : float
-            Seconds for all orders together.
-
-        Raises
-        ------
-        CudaFault
-            The program did what it must not; `kind` tells what.
+        - `*arguments`: as the function takes them. Arrays are contiguous.
+        - `orders`: some of `ORDERS`. With several, the results must be equal bit for bit.
+        - `seed`: for the random order.
+        - `timeout`: seconds for all orders together.
+        - Raises CudaFault: the program did what it must not; `kind` tells what.
         """
         unknown = [order for order in orders if order not in ORDERS]
         if unknown or not orders:
@@ -134,16 +121,8 @@ def build(func: tirx.PrimFunc | tvm.IRModule, arch: str = "sm_90") -> CudaProgra
 def build_all(funcs: Sequence[tirx.PrimFunc], arch: str = "sm_90") -> list[CudaProgram]:
     """Compile several functions together: the compiler's start is most of what one takes.
 
-    Parameters
-    ----------
-    funcs : Sequence[tirx.PrimFunc]
-        Scheduled functions, as for `build`; they get other names.
-    arch : str
-
-    Raises
-    ------
-    UnsupportedCuda
-        The text of one of them has something that cannot be executed here.
+    - `funcs`: scheduled functions, as for `build`; they get other names.
+    - Raises UnsupportedCuda: the text of one of them has something that cannot be executed here.
     """
     if not funcs:
         return []

@@ -57,10 +57,8 @@ def kernels(source: str) -> list[Kernel]:
 def to_cpp(source: str) -> str:
     """`source` with shared memory and inline PTX replaced by calls; as many lines as before.
 
-    Raises
-    ------
-    UnsupportedCuda
-        A kernel has inline PTX, or something else that is known not to be supported.
+    - Raises UnsupportedCuda: a kernel has inline PTX, or something else that is known not to be
+      supported.
     """
     source = _with_copies(source)
     first = KERNEL.search(source)

@@ -60,10 +60,7 @@ Fuse = Callable[[Program, tirx.PrimFunc], Proof]
 class Refused(Exception):
     """The primitive refuses a program.
 
-    Attributes
-    ----------
-    code : str
-        The refusal's code; ``"changed"`` where the schedule is not what it was.
+    - `code`: the refusal's code; ``"changed"`` where the schedule is not what it was.
     """
 
     def __init__(self, code: str, message: str = "") -> None:
@@ -75,16 +72,10 @@ class Refused(Exception):
 class Verdict:
     """What became of a program.
 
-    Attributes
-    ----------
-    kind : str
-        See `tally`.
-    detail : str
-        The refusal's code, or what is wrong.
-    after : tvm.tirx.PrimFunc, optional
-        The fused function.
-    proof : Proof, optional
-        The functions and the certificate of the call.
+    - `kind`: see `tally`.
+    - `detail`: the refusal's code, or what is wrong.
+    - `after` (tvm.tirx.PrimFunc, optional): the fused function.
+    - `proof` (Proof, optional): the functions and the certificate of the call.
     """
 
     kind: str
@@ -96,10 +87,7 @@ class Verdict:
 def fused(program: Program, func: tirx.PrimFunc) -> Proof:
     """Return the fused function, with its certificate.
 
-    Raises
-    ------
-    Refused
-        With the code.
+    - Raises Refused: with the code.
     """
     sch = Schedule(func, debug_mask="all")
     before = sch.mod
@@ -124,13 +112,8 @@ def fused(program: Program, func: tirx.PrimFunc) -> Proof:
 def judge(program: Program, seed: str, fuse: Fuse = fused) -> Verdict:
     """Fuse a program and compare what both functions compute.
 
-    Parameters
-    ----------
-    program : Program
-    seed : str
-        Of the data.
-    fuse : Callable
-        Returns the fused function, or raises `Refused`.
+    - `seed`: of the data.
+    - `fuse`: returns the fused function, or raises `Refused`.
     """
     func = build(program)
     try:
@@ -232,17 +215,8 @@ def compiled(program: Program, seed: str, proof: Proof) -> Verdict:
 def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> dict[str, Any]:
     """Judge the programs of a range.
 
-    Parameters
-    ----------
-    run : Run
-    start, stop : int
-    fatal : tuple[int, ...]
-        Programs that ended the process before: they are not tried again.
-
-    Returns
-    -------
-    dict
-        Of JSON's types: counts, and the counterexamples.
+    - `fatal`: programs that ended the process before: they are not tried again.
+    - Returns: of JSON's types: counts, and the counterexamples.
     """
     begun, tally, accepted = time.monotonic(), Tally(), 0
     marker = run.folder / f"current-{os.getpid()}"

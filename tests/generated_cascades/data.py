@@ -19,13 +19,8 @@ Arrays = dict[str, Any]
 def inputs(program: Program, seed: str, finite: bool = False) -> Iterator[tuple[str, Arrays]]:
     """Yield kinds of data and a program's inputs: ordinary ones, and rows that are hard.
 
-    Parameters
-    ----------
-    program : Program
-    seed : str
-    finite : bool
-        Leave out infinities and what is near the largest number: a factor is deferred from a sum
-        that must stay finite without it.
+    - `finite`: leave out infinities and what is near the largest number: a factor is deferred from
+      a sum that must stay finite without it.
     """
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     for kind in ("normal", "whole", "large", "hard", "hard too"):

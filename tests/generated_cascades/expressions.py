@@ -20,13 +20,8 @@ Tree = Any
 def in_tvm(tree: Tree, names: Mapping[str, Any], dtype: str) -> Any:
     """Return a tree as an expression of TVM.
 
-    Parameters
-    ----------
-    tree : Tree
-    names : mapping of str to tvm.ir.Expr
-        What the names stand for.
-    dtype : str
-        The type of numbers.
+    - `names` (mapping of str to tvm.ir.Expr): what the names stand for.
+    - `dtype`: the type of numbers.
     """
     if isinstance(tree, str):
         return names[tree]

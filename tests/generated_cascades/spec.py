@@ -121,63 +121,37 @@ MASKS = ("none", "none", "select", "causal")
 class Program:
     """A chain of two or three reductions over the same keys.
 
-    Attributes
-    ----------
-    rows, keys : int
-        Extents; rows are (rows, heads).
-    columns : int
-        Of an axis that the last reduction has for itself; 0 for none.
-    group : int
-        How many heads share one row of the factor v (and w).
-    symbolic : bool
-        Whether the number of keys is known only when the function runs.
-    layout : str
-        Where the keys are in x: ``"last"``, ``"first"`` or ``"middle"``.
-    transposed : bool
-        Whether the head's result has its two axes the other way round.
-    mask : str
-        ``"none"``; ``"select"``: -inf where a mask is 0; ``"causal"``: -inf above the diagonal.
-    z : Tree
-        What the head and the term read as x.
-    stored : bool
-        Whether z is a block of its own.
-    head : str
-        ``"max"``, ``"min"``, ``"sum"`` or ``"squares"``.
-    infinite : bool
-        Whether the head starts from an infinity.
-    term : Tree
-        Of the second reduction.
-    held : bool
-        Whether the term is a block of its own.
-    second : str
-        ``"sum"``, ``"max"`` or ``"min"``.
-    third : Tree or None
-        The term of the third reduction, a sum.
-    fault : str
-        Something that forbids to fuse: ``""``, ``"row"`` (r of another row), ``"keys"`` (one key
-        less) or ``"reversed"`` (x is read backwards).
-    reader : str
-        Who else reads: ``""``, ``"head"`` (r is an output), ``"terms"`` (the terms are),
-        ``"normal"`` (terms divided by the sum are).
-    dtype : str
-        The floating type.
-    called : str
-        The block that the primitive is called with.
-    factor : int
-        Keys in a block.
-    numerics : str
-        How the primitive is called.
-    fusable : bool
-        Whether a law is known to cover it.
-    parts : int
-        How many parts of the keys have a state of their own.
-    later : str
-        ``"overwritten"``: a block after all others overwrites x by another parameter; ``"read
-        before"``: the term reads that parameter in place of x.
-    between : Tree or None
-        A block of rows between the head and the term, which reads its result as c.
-    wide : str
-        The type of v and of the second reduction, if it is not `dtype`: x, r and c are converted.
+    - `rows`, `keys`: extents; rows are (rows, heads).
+    - `columns`: of an axis that the last reduction has for itself; 0 for none.
+    - `group`: how many heads share one row of the factor v (and w).
+    - `symbolic`: whether the number of keys is known only when the function runs.
+    - `layout`: where the keys are in x: ``"last"``, ``"first"`` or ``"middle"``.
+    - `transposed`: whether the head's result has its two axes the other way round.
+    - `mask`: ``"none"``; ``"select"``: -inf where a mask is 0; ``"causal"``: -inf above the
+      diagonal.
+    - `z`: what the head and the term read as x.
+    - `stored`: whether z is a block of its own.
+    - `head`: ``"max"``, ``"min"``, ``"sum"`` or ``"squares"``.
+    - `infinite`: whether the head starts from an infinity.
+    - `term`: of the second reduction.
+    - `held`: whether the term is a block of its own.
+    - `second`: ``"sum"``, ``"max"`` or ``"min"``.
+    - `third`: the term of the third reduction, a sum.
+    - `fault`: something that forbids to fuse: ``""``, ``"row"`` (r of another row), ``"keys"`` (one
+      key less) or ``"reversed"`` (x is read backwards).
+    - `reader`: who else reads: ``""``, ``"head"`` (r is an output), ``"terms"`` (the terms are),
+      ``"normal"`` (terms divided by the sum are).
+    - `dtype`: the floating type.
+    - `called`: the block that the primitive is called with.
+    - `factor`: keys in a block.
+    - `numerics`: how the primitive is called.
+    - `fusable`: whether a law is known to cover it.
+    - `parts`: how many parts of the keys have a state of their own.
+    - `later`: ``"overwritten"``: a block after all others overwrites x by another parameter;
+      ``"read before"``: the term reads that parameter in place of x.
+    - `between`: a block of rows between the head and the term, which reads its result as c.
+    - `wide`: the type of v and of the second reduction, if it is not `dtype`: x, r and c are
+      converted.
     """
 
     rows: int

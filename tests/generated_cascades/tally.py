@@ -27,26 +27,16 @@ WRONG = (CHANGED, DIFFERENT, ERROR)
 class Tally:
     """Counts of a run, or of a chunk of it.
 
-    Attributes
-    ----------
-    verdicts, codes : Counter
-        How often each verdict, and each code of a refusal, came out.
-    fusable : Counter
-        The same verdicts of programs that a law covers.
-    refused_fusable : Counter
-        Codes of refusals of programs that a law covers.
-    failures : list of dict
-        What is wrong.
-    infinite : int
-        Fused programs in which NaN has become an infinity on some data.
-    certificates : int
-        Certificates that were checked; those that were not proved are among the failures.
-    unproved : Counter
-        What the checker said against them.
-    compiled : int
-        Fused programs that LLVM compiled as well.
-    seconds : float
-        Of processes, added up.
+    - `verdicts`, `codes`: how often each verdict, and each code of a refusal, came out.
+    - `fusable`: the same verdicts of programs that a law covers.
+    - `refused_fusable`: codes of refusals of programs that a law covers.
+    - `failures` (list of dict): what is wrong.
+    - `infinite` (int): fused programs in which NaN has become an infinity on some data.
+    - `certificates` (int): certificates that were checked; those that were not proved are among the
+      failures.
+    - `unproved`: what the checker said against them.
+    - `compiled` (int): fused programs that LLVM compiled as well.
+    - `seconds` (float): of processes, added up.
     """
 
     def __init__(self) -> None:

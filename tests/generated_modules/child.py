@@ -18,14 +18,9 @@ LIMIT = 120
 class Ended:
     """What a process has sent, and how it ended.
 
-    Attributes
-    ----------
-    messages : dict[str, object]
-        By the names of the stages, as far as it went.
-    stage : str
-        The one that it was in at the end.
-    fault : str
-        Why it ended before the last stage was done; empty if it was not so.
+    - `messages` (dict[str, object]): by the names of the stages, as far as it went.
+    - `stage`: the one that it was in at the end.
+    - `fault`: why it ended before the last stage was done; empty if it was not so.
     """
 
     messages: dict[str, Any] = field(default_factory=dict)
@@ -47,11 +42,7 @@ def begins(stage: str) -> tuple[str, Any]:
 def in_child(stages: Stages, limit: int = LIMIT) -> Ended:
     """Run a function in a copy of this process.
 
-    Parameters
-    ----------
-    stages : callable
-    limit : int
-        Seconds, after which the process is killed.
+    - `limit`: seconds, after which the process is killed.
     """
     reading, writing = os.pipe()
     child = os.fork()

@@ -23,18 +23,9 @@ def module_of(seed: int, number: int) -> Module:
 def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> dict[str, Any]:
     """Judge the modules of a range.
 
-    Parameters
-    ----------
-    run : Run
-    start, stop : int
-    fatal : tuple[int, ...]
-        Modules that ended this process, and not only the one that they are run in: they are not
-        tried again.
-
-    Returns
-    -------
-    dict
-        Of JSON's types: counts, and the counterexamples.
+    - `fatal`: modules that ended this process, and not only the one that they are run in: they are
+      not tried again.
+    - Returns: of JSON's types: counts, and the counterexamples.
     """
     began = time.monotonic()
     tally = Tally()

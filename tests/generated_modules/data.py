@@ -27,13 +27,8 @@ _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 def arrays(module: Module, seed: str, kind: str) -> list[np.ndarray]:
     """Return an array for every parameter.
 
-    Parameters
-    ----------
-    module : Module
-    seed : str
-    kind : str
-        "whole": whole numbers, with which float sums are exact. "nasty": floats have signed zeros,
-        infinities, NaN and denormals among them; integers are as before.
+    - `kind`: "whole": whole numbers, with which float sums are exact. "nasty": floats have signed
+      zeros, infinities, NaN and denormals among them; integers are as before.
     """
     digest = [ord(character) for character in f"{seed}/{kind}"]
     rng = np.random.default_rng(digest)
@@ -70,10 +65,7 @@ def _nasty(whole: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class Fenced:
     """Memory between two pages that may not be read.
 
-    Attributes
-    ----------
-    array : numpy.ndarray
-        The copy, whose end is at most 63 bytes before the page behind it.
+    - `array`: the copy, whose end is at most 63 bytes before the page behind it.
     """
 
     def __init__(self, array: np.ndarray) -> None:

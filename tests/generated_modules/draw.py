@@ -16,11 +16,8 @@ MAX_WORK = 60_000
 class Drawing:
     """A module while it is drawn: shapes, types and magnitudes are known of each value.
 
-    Attributes
-    ----------
-    rng : random.Random
-    values : list[Value]
-        Of nodes that can be used further, by their number in `nodes`.
+    - `rng` (random.Random)
+    - `values` (list[Value]): of nodes that can be used further, by their number in `nodes`.
     """
 
     def __init__(self, seed: str) -> None:
@@ -57,17 +54,9 @@ class Drawing:
     ) -> int | None:
         """Add a node; None if its elements may be too large for its type.
 
-        Parameters
-        ----------
-        op : str
-        args : tuple[int, ...]
-        shape : tuple[int, ...]
-        bound : float
-            No element, and no partial result in any order, has a larger magnitude.
-        dtype : str, optional
-            That of the first argument if it is not given.
-        exact : bool, optional
-            Whether whole numbers stay whole; as the arguments if it is not given.
+        - `bound`: no element, and no partial result in any order, has a larger magnitude.
+        - `dtype`: that of the first argument if it is not given.
+        - `exact`: whether whole numbers stay whole; as the arguments if it is not given.
         """
         values = [self.value(number) for number in args]
         dtype = dtype or values[0].dtype

@@ -32,16 +32,9 @@ class Oracle:
     def __init__(self, python: str | None = None) -> None:
         """Start the process.
 
-        Parameters
-        ----------
-        python : str, optional
-            The interpreter that has ``onnxruntime``; otherwise that of the environment's
-            ``ORT_PYTHON``, or the one that runs.
-
-        Raises
-        ------
-        Unavailable
-            If it cannot be imported there.
+        - `python`: the interpreter that has ``onnxruntime``; otherwise that of the environment's
+          ``ORT_PYTHON``, or the one that runs.
+        - Raises Unavailable: if it cannot be imported there.
         """
         python = python or os.environ.get(PYTHON_VARIABLE) or sys.executable
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}

@@ -38,13 +38,8 @@ def lowered(mod: tvm.IRModule) -> tvm.IRModule:
 def fused(mod: tvm.IRModule, variant: str, options: dict[str, bool]) -> tvm.IRModule:
     """Return a lowered module with whatever is fusable fused.
 
-    Parameters
-    ----------
-    mod : tvm.IRModule
-    variant : str
-        Of `VARIANTS`, but not "unfused".
-    options : dict
-        ``rows`` and ``distribute`` of the pass.
+    - `variant`: of `VARIANTS`, but not "unfused".
+    - `options`: ``rows`` and ``distribute`` of the pass.
     """
     return FuseReductionEpilogue("always", numerics=variant, **options)(mod)
 
@@ -52,11 +47,8 @@ def fused(mod: tvm.IRModule, variant: str, options: dict[str, bool]) -> tvm.IRMo
 def together(variants: dict[str, tvm.IRModule]) -> tvm.IRModule:
     """Return several variants of a lowered module as one, for one call of the compiler.
 
-    Parameters
-    ----------
-    variants : dict
-        By name; the function ``main`` of each becomes one of that name. Functions of TIR that
-        are the same object as in the first variant are compiled once.
+    - `variants`: by name; the function ``main`` of each becomes one of that name. Functions of TIR
+      that are the same object as in the first variant are compiled once.
     """
     functions: dict[Any, Any] = {}
     first: dict[str, tuple[Any, Any]] = {}

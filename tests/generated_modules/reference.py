@@ -32,16 +32,10 @@ LIBRARY_UNITS = 16
 class Bounded:
     """A value, and how far a computed one may be off.
 
-    Attributes
-    ----------
-    value : numpy.ndarray
-        In float64, or int64.
-    magnitude : numpy.ndarray
-        Sum of the magnitudes of what is summed up in it.
-    passed_on : numpy.ndarray
-        How far it may be off by what was off before.
-    roundings : float
-        Of each term, since the last function that is not linear.
+    - `value`: in float64, or int64.
+    - `magnitude`: sum of the magnitudes of what is summed up in it.
+    - `passed_on`: how far it may be off by what was off before.
+    - `roundings`: of each term, since the last function that is not linear.
     """
 
     value: np.ndarray
@@ -62,11 +56,7 @@ class Bounded:
 class Expected:
     """What an output must be.
 
-    Attributes
-    ----------
-    value : numpy.ndarray
-    error : numpy.ndarray
-        Zero where the result is exact.
+    - `error`: zero where the result is exact.
     """
 
     value: np.ndarray
@@ -108,12 +98,7 @@ def _given(array: np.ndarray) -> Bounded:
 def compute(node: Node, args: list[Bounded], dtypes: list[str]) -> Bounded:
     """Return the result of an operator.
 
-    Parameters
-    ----------
-    node : Node
-    args : list[Bounded]
-    dtypes : list[str]
-        Of the arguments.
+    - `dtypes`: of the arguments.
     """
     name = node.op
     if name in _MOVES:

@@ -32,14 +32,9 @@ def is_float(dtype: str) -> bool:
 class Value:
     """What is known of a value while a module is drawn.
 
-    Attributes
-    ----------
-    shape : tuple[int, ...]
-    dtype : str
-    exact : bool
-        Whether it is a whole number in every element, and computed without rounding in any order.
-    bound : float
-        No element has a larger magnitude.
+    - `exact`: whether it is a whole number in every element, and computed without rounding in any
+      order.
+    - `bound`: no element has a larger magnitude.
     """
 
     shape: tuple[int, ...]
@@ -57,14 +52,9 @@ class Value:
 class Parameter:
     """An input of a module, and what its elements may be.
 
-    Attributes
-    ----------
-    value : Value
-    low, high : int
-        The elements are whole numbers from `low` to `high`.
-    kind : str
-        "data"; "divisors", in which zeros are frequent; "wild", in which numbers outside of `low`
-        to `high`, far from any index, are frequent; "index".
+    - `low`, `high`: the elements are whole numbers from `low` to `high`.
+    - `kind`: "data"; "divisors", in which zeros are frequent; "wild", in which numbers outside of
+      `low` to `high`, far from any index, are frequent; "index".
     """
 
     value: Value
@@ -77,14 +67,8 @@ class Parameter:
 class Node:
     """An operator with its arguments and its result.
 
-    Attributes
-    ----------
-    op : str
-    args : tuple[int, ...]
-        Numbers of values: the parameters come first, then the nodes.
-    attrs : dict
-        Of JSON's types.
-    value : Value
+    - `args`: numbers of values: the parameters come first, then the nodes.
+    - `attrs` (dict): of JSON's types.
     """
 
     op: str
@@ -97,14 +81,8 @@ class Node:
 class Module:
     """A module: what goes in, what is computed, what comes out, and how the pass is asked.
 
-    Attributes
-    ----------
-    parameters : tuple[Parameter, ...]
-    nodes : tuple[Node, ...]
-    outputs : tuple[int, ...]
-        Numbers of nodes' values.
-    options : dict
-        ``rows`` and ``distribute`` of the pass.
+    - `outputs`: numbers of nodes' values.
+    - `options`: ``rows`` and ``distribute`` of the pass.
     """
 
     parameters: tuple[Parameter, ...]

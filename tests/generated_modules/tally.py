@@ -14,21 +14,12 @@ MAX_FAILURES = 25
 class Tally:
     """Counts of verdicts.
 
-    Attributes
-    ----------
-    verdicts : Counter
-    counts : Counter
-        Modules with a guarded operand, of whole numbers only, and with special values.
-    oracle : Counter
-        What ONNX Runtime had to say.
-    passes : dict[str, Counter]
-        By numerics: reductions found and fused, and the codes of the others.
-    by_operator : dict[str, Counter]
-        The verdicts of the modules that have an operator.
-    failures : list
-        Every module that is not equal, as JSON.
-    seconds : float
-        How long the chunks took.
+    - `counts`: modules with a guarded operand, of whole numbers only, and with special values.
+    - `oracle`: what ONNX Runtime had to say.
+    - `passes`: by numerics: reductions found and fused, and the codes of the others.
+    - `by_operator`: the verdicts of the modules that have an operator.
+    - `failures` (list): every module that is not equal, as JSON.
+    - `seconds` (float): how long the chunks took.
     """
 
     def __init__(self) -> None:

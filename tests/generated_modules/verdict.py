@@ -37,19 +37,12 @@ WRONG = (DIFFERENT, CRASHED, ERROR, ORACLE)
 class Verdict:
     """The judgement of one module.
 
-    Attributes
-    ----------
-    kind : str
-        One of `VERDICTS`.
-    detail : str
-        What differs, which signal, which error.
-    reports : dict[str, dict]
-        What the pass did under either numerics: reductions found and fused, and the codes of the
-        others.
-    oracle : str
-        "equal", "none" without one, or why ONNX Runtime could not be asked.
-    nasty : bool
-        Whether special values were compared too.
+    - `kind`: one of `VERDICTS`.
+    - `detail`: what differs, which signal, which error.
+    - `reports` (dict[str, dict]): what the pass did under either numerics: reductions found and
+      fused, and the codes of the others.
+    - `oracle`: "equal", "none" without one, or why ONNX Runtime could not be asked.
+    - `nasty`: whether special values were compared too.
     """
 
     kind: str
@@ -62,13 +55,8 @@ class Verdict:
 def judge(module: Module, seed: str, oracle: Oracle | None = None) -> Verdict:
     """Judge a module.
 
-    Parameters
-    ----------
-    module : Module
-    seed : str
-        Of the data.
-    oracle : Oracle, optional
-        ONNX Runtime; NumPy is always asked.
+    - `seed`: of the data.
+    - `oracle`: ONNX Runtime; NumPy is always asked.
     """
     kinds = KINDS if takes_any_float(module) else KINDS[:1]
     data = {kind: arrays(module, seed, kind) for kind in kinds}

@@ -51,18 +51,9 @@ class Scheduled:
 def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> dict[str, Any]:
     """Judge the functions of a range.
 
-    Parameters
-    ----------
-    run : Run
-        Its folder is named after the machine.
-    start, stop : int
-    fatal : tuple[int, ...]
-        Functions that ended the process before: they are not tried again.
-
-    Returns
-    -------
-    dict
-        Of JSON's types: counts, and what was wrong.
+    - `run`: its folder is named after the machine.
+    - `fatal`: functions that ended the process before: they are not tried again.
+    - Returns: of JSON's types: counts, and what was wrong.
     """
     machine = MACHINES[run.folder.name]
     begun, tally = time.monotonic(), Tally()

@@ -38,21 +38,11 @@ def drawn(seed: int, number: int) -> tuple[Function, str]:
 def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> tirx.PrimFunc:
     """Schedule a function.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-    way : str
-        "applied" for what ``schedules.apply`` does, "rule" for the rule for convolutions, "point"
-        for a random point of the planner's space.
-    seed : str
-        Of the point.
-    kind : str
-        Of the function.
-
-    Raises
-    ------
-    Refused
-        It is not scheduled.
+    - `way`: "applied" for what ``schedules.apply`` does, "rule" for the rule for convolutions,
+      "point" for a random point of the planner's space.
+    - `seed`: of the point.
+    - `kind`: of the function.
+    - Raises Refused: it is not scheduled.
     """
     target = tvm.target.Target(OPTIONS)
     if way == "rule":
@@ -95,12 +85,8 @@ class Runner:
     def __call__(self, place: int, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Run one of them.
 
-        Raises
-        ------
-        CudaFault
-            It does what it must not.
-        Refused
-            Its text cannot be executed here.
+        - Raises CudaFault: it does what it must not.
+        - Raises Refused: its text cannot be executed here.
         """
         program = self._programs[place]
         if isinstance(program, UnsupportedCuda):

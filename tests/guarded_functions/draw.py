@@ -24,14 +24,9 @@ def draw(
 ) -> Function:
     """Draw a function.
 
-    Parameters
-    ----------
-    seed : str
-    kinds, dtypes, operands, guards : Sequence[str]
-        Of ``text.KINDS``, ``operands.OPERANDS`` and ``operands.GUARDS``; one that is there twice is
-        drawn twice as often.
-    large : bool
-        Whether some axes are longer than 128.
+    - `kinds`, `dtypes`, `operands`, `guards`: of ``text.KINDS``, ``operands.OPERANDS`` and
+      ``operands.GUARDS``; one that is there twice is drawn twice as often.
+    - `large`: whether some axes are longer than 128.
     """
     rng = random.Random(seed)
     kind, dtype = rng.choice(kinds), rng.choice(dtypes)

@@ -49,21 +49,11 @@ def drawn(seed: int, number: int) -> tuple[Function, str]:
 def scheduled(func: tirx.PrimFunc, way: str, seed: str, kind: str) -> Any:
     """Schedule a function.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-    way : str
-        "applied" for what ``schedules.apply`` does, "rule" for the rule for its kind, "point" for
-        a random point of the planner's space.
-    seed : str
-        Of the point, and the machine.
-    kind : str
-        Of the function.
-
-    Raises
-    ------
-    Refused
-        It is not scheduled, or no kernel can be made.
+    - `way`: "applied" for what ``schedules.apply`` does, "rule" for the rule for its kind, "point"
+      for a random point of the planner's space.
+    - `seed`: of the point, and the machine.
+    - `kind`: of the function.
+    - Raises Refused: it is not scheduled, or no kernel can be made.
     """
     rng = random.Random(seed)
     machine = rng.choice(sorted(MACHINES))
@@ -131,10 +121,7 @@ class Runner:
     def __call__(self, place: int, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Run one of them.
 
-        Raises
-        ------
-        KernelError
-            It does what has no meaning.
+        - Raises KernelError: it does what has no meaning.
         """
         result: np.ndarray = self._kernels[place](*arrays[:-1])
         return result

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 class Array:
     """A parameter that an operand reads.
 
-    Attributes
-    ----------
-    suffix : str
-        Added to the name of the operand.
-    shape : tuple[str, ...]
-        In terms of ``n`` (the size of the operand's axis), ``m`` (that of another axis), ``short``
-        (less than n) and ``rest`` (``n - short``).
-    dtype : str
-        "sum" for the type of the sums.
-    fill : str
-        What is in it: see ``data``.
+    - `suffix`: added to the name of the operand.
+    - `shape`: in terms of ``n`` (the size of the operand's axis), ``m`` (that of another axis),
+      ``short`` (less than n) and ``rest`` (``n - short``).
+    - `dtype`: "sum" for the type of the sums.
+    - `fill`: what is in it: see ``data``.
     """
 
     suffix: str
@@ -32,21 +26,13 @@ class Array:
 class Operand:
     """A row of the table.
 
-    Attributes
-    ----------
-    arrays : tuple[Array, ...]
-    condition : str
-        TVMScript that is true where `value` is defined. ``{p}`` is the name of the operand,
-        ``{v}`` its axis, ``{u}`` another axis, ``{s}`` the sum.
-    value : str
-        TVMScript of the type of the sums, or of int32 if `dtype` says so.
-    dtype : str
-        "sum", or "int32" where the value is an integer whatever the sums are.
-    affine : bool
-        Whether the guard is about indices alone.
-    divides : bool
-        Whether `value` divides integers by something in memory: TVM then computes an arm of
-        ``T.Select`` only where it is chosen.
+    - `condition`: TVMScript that is true where `value` is defined. ``{p}`` is the name of the
+      operand, ``{v}`` its axis, ``{u}`` another axis, ``{s}`` the sum.
+    - `value`: TVMScript of the type of the sums, or of int32 if `dtype` says so.
+    - `dtype`: "sum", or "int32" where the value is an integer whatever the sums are.
+    - `affine`: whether the guard is about indices alone.
+    - `divides`: whether `value` divides integers by something in memory: TVM then computes an arm
+      of ``T.Select`` only where it is chosen.
     """
 
     arrays: tuple[Array, ...]

@@ -11,16 +11,10 @@ from typing import Any
 class Guarded:
     """An operand under a guard.
 
-    Attributes
-    ----------
-    operand, guard : str
-        Keys of ``operands.OPERANDS`` and ``operands.GUARDS``.
-    axis : int
-        Axis of the result that it depends on.
-    short : int
-        From 1 to one less than the size of that axis; 1 where the size is 1.
-    other : int
-        Its value where the guard is false.
+    - `operand`, `guard`: keys of ``operands.OPERANDS`` and ``operands.GUARDS``.
+    - `axis`: axis of the result that it depends on.
+    - `short`: from 1 to one less than the size of that axis; 1 where the size is 1.
+    - `other`: its value where the guard is false.
     """
 
     operand: str
@@ -34,13 +28,8 @@ class Guarded:
 class Step:
     """A step of what follows the reduction.
 
-    Attributes
-    ----------
-    op : str
-        A key of ``operands.STEPS``.
-    guarded : Guarded
-    whole : bool
-        Whether the guard is around the whole step, or around the operand alone.
+    - `op`: a key of ``operands.STEPS``.
+    - `whole`: whether the guard is around the whole step, or around the operand alone.
     """
 
     op: str
@@ -52,23 +41,13 @@ class Step:
 class Function:
     """A reduction with what follows it.
 
-    Attributes
-    ----------
-    kind : str
-        A key of ``text.KINDS``.
-    sizes : dict[str, int]
-        By letter; which there are depends on the kind.
-    dtype : str
-        Type of the data: "float32", "int8" or "int32"; sums are in float32 or int32.
-    options : dict[str, Any]
-        Depends on the kind.
-    init : Guarded or None
-        What the sums start from; 0 if None.
-    taps : int
-        So many elements of the weights are there along the reduction, guarded; all if 0.
-    steps : tuple[Step, ...]
-    blocks : bool
-        Whether each step is a block of its own.
+    - `kind`: a key of ``text.KINDS``.
+    - `sizes`: by letter; which there are depends on the kind.
+    - `dtype`: type of the data: "float32", "int8" or "int32"; sums are in float32 or int32.
+    - `options` (dict[str, Any]): depends on the kind.
+    - `init`: what the sums start from; 0 if None.
+    - `taps`: so many elements of the weights are there along the reduction, guarded; all if 0.
+    - `blocks`: whether each step is a block of its own.
     """
 
     kind: str

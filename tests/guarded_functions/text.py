@@ -26,19 +26,11 @@ class Parameter:
 class Reduction:
     """A reduction.
 
-    Attributes
-    ----------
-    parameters : tuple[Parameter, ...]
-    axes : tuple[str, ...]
-        Of the result.
-    shape : tuple[int, ...]
-        Of the result.
-    over : int
-        What is reduced; 0 for no reduction.
-    term : str
-        In the axes and ``r``.
-    join : str
-        Of ``{s}`` and ``{t}``.
+    - `axes`: of the result.
+    - `shape`: of the result.
+    - `over`: what is reduced; 0 for no reduction.
+    - `term`: in the axes and ``r``.
+    - `join`: of ``{s}`` and ``{t}``.
     """
 
     parameters: tuple[Parameter, ...]

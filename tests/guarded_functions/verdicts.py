@@ -24,13 +24,10 @@ _MOST_FAILURES = 25
 class Verdict:
     """What became of a function.
 
-    Attributes
-    ----------
-    kind : str
-        One of `VERDICTS`: the same as the unscheduled function; refused, for a reason; another
-        result; an access or an operation that is not defined; an exception that is no refusal; the
-        unscheduled function is not compiled by TVM or ends the process: then nothing is right.
-    detail : str
+    - `kind`: one of `VERDICTS`: the same as the unscheduled function; refused, for a reason;
+      another result; an access or an operation that is not defined; an exception that is no
+      refusal; the unscheduled function is not compiled by TVM or ends the process: then nothing is
+      right.
     """
 
     kind: str

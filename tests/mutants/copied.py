@@ -17,12 +17,8 @@ def environment(folder: Path, changes: Mapping[str, str]) -> dict[str, str]:
 
     A change of the library's sources is compiled, in a folder that stays: only what is changed.
 
-    Parameters
-    ----------
-    folder : Path
-        Where the copies are; of an earlier call, they are brought up to date.
-    changes : Mapping[str, str]
-        Texts by path below the root of the repository.
+    - `folder`: where the copies are; of an earlier call, they are brought up to date.
+    - `changes`: texts by path below the root of the repository.
     """
     variables = dict(os.environ)
     python = folder / "python"

@@ -33,16 +33,10 @@ SILENCE = 900
 class Judge:
     """A plugin of pytest that judges faults instead of running the tests.
 
-    Parameters
-    ----------
-    store : Store
-        Where the outcomes are kept.
-    faults : Sequence[Fault]
-        Those to judge.
-    budget : float
-        Seconds of processor that the tests of one fault take at most.
-    fresh : bool
-        Whether this process has the fault from its beginning.
+    - `store`: where the outcomes are kept.
+    - `faults`: those to judge.
+    - `budget`: seconds of processor that the tests of one fault take at most.
+    - `fresh`: whether this process has the fault from its beginning.
     """
 
     def __init__(

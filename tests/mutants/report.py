@@ -22,12 +22,8 @@ from provenance import provenance  # noqa: E402
 def report(outcomes: Mapping[str, dict[str, Any]], drawn: int, seed: int) -> dict[str, Any]:
     """Return what is written to the file of results.
 
-    Parameters
-    ----------
-    outcomes : Mapping[str, dict[str, Any]]
-        What became of each fault.
-    drawn, seed : int
-        Number of mutants of Python that were drawn, and where drawing began.
+    - `outcomes` (Mapping[str, dict[str, Any]]): what became of each fault.
+    - `drawn`, `seed`: number of mutants of Python that were drawn, and where drawing began.
     """
     kinds: dict[str, Counter[str]] = {}
     for outcome in outcomes.values():

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 class WrongRow:
     """A wrong row.
 
-    Attributes
-    ----------
-    table : str
-        Name of the table.
-    file : str
-        Path below the root of the repository.
-    before, after : str
-        A text that is in the file once, and what replaces it.
-    tests : tuple[str, ...]
-        What the paths of tests begin with that concern the table; those of the C++ library have a
-        mark.
+    - `table`: name of the table.
+    - `file`: path below the root of the repository.
+    - `before`, `after`: a text that is in the file once, and what replaces it.
+    - `tests`: what the paths of tests begin with that concern the table; those of the C++ library
+      have a mark.
     """
 
     table: str

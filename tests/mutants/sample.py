@@ -25,16 +25,10 @@ _LEFT_OUT = ("VariableReplacer", "VariableInserter")
 class Mutation:
     """A change of one place in a file.
 
-    Attributes
-    ----------
-    file : str
-        Path below the folder of sources.
-    operator : str
-        Name that cosmic-ray has for the kind of change.
-    occurrence : int
-        Place among those in the file where the operator applies.
-    line, last : int
-        First and last line of the place.
+    - `file`: path below the folder of sources.
+    - `operator`: name that cosmic-ray has for the kind of change.
+    - `occurrence`: place among those in the file where the operator applies.
+    - `line`, `last`: first and last line of the place.
     """
 
     file: str

@@ -25,12 +25,8 @@ def digest() -> str:
 class Recorded:
     """The tests that were run once without any fault.
 
-    Attributes
-    ----------
-    seconds : dict[str, float]
-        Processor time of each test that passed.
-    lines : dict[str, dict[int, list[str]]]
-        By file, relative to the folder of sources: the tests that execute a line.
+    - `seconds`: processor time of each test that passed.
+    - `lines`: by file, relative to the folder of sources: the tests that execute a line.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)

@@ -18,23 +18,11 @@ class NotAFunctionError(Exception):
 def swap(filename: str, before: str, after: str) -> int:
     """Give the functions of a file the code of a changed text of it.
 
-    Parameters
-    ----------
-    filename : str
-        Path that the functions' code names.
-    before, after : str
-        Text of the file as it was loaded, and the changed text.
-
-    Returns
-    -------
-    int
-        Number of functions whose code was replaced.
-
-    Raises
-    ------
-    NotAFunctionError
-        Code outside of functions is changed (a constant, a default, a decorator), or no function of
-        this process has the changed code. Nothing is replaced.
+    - `filename`: path that the functions' code names.
+    - `before`, `after`: text of the file as it was loaded, and the changed text.
+    - Returns: number of functions whose code was replaced.
+    - Raises NotAFunctionError: code outside of functions is changed (a constant, a default, a
+      decorator), or no function of this process has the changed code. Nothing is replaced.
     """
     old, new = (compile(text, filename, "exec", dont_inherit=True) for text in (before, after))
     changed = {_key(a): b for a, b in _changed(old, new)}

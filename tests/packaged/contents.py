@@ -46,12 +46,8 @@ def pyproject() -> dict[str, Any]:
 def objections_to_wheel(wheel: Path, source: Path = ROOT) -> list[str]:
     """Return what is wrong with a wheel, in one sentence each.
 
-    Parameters
-    ----------
-    wheel : Path
-        The file.
-    source : Path
-        The source tree that it was built from.
+    - `wheel`: the file.
+    - `source`: the source tree that it was built from.
     """
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}

@@ -29,10 +29,7 @@ def version_of(python: str) -> str | None:
 def try_wheel(wheel: Path, python: str) -> str:
     """Install ``wheel`` for ``python`` and run `smoke`; returns what that printed.
 
-    Raises
-    ------
-    Failed
-        A step did not end with exit code 0.
+    - Raises Failed: a step did not end with exit code 0.
     """
     with tempfile.TemporaryDirectory(prefix="fuse_epilogue-") as name:
         folder = Path(name)

@@ -30,14 +30,10 @@ CODE = re.compile(r"(`+).+?\1")
 class Row:
     """A piece of text with figures, and how they follow from a file of results.
 
-    Attributes
-    ----------
-    text : str
-        As it is written on some page, in one line, with ``{}`` for each value (``str.format``).
-    results : str
-        The file in benchmarks/results.
-    values : Callable
-        Returns the values from the content of the file.
+    - `text`: as it is written on some page, in one line, with ``{}`` for each value
+      (``str.format``).
+    - `results`: the file in benchmarks/results.
+    - `values` (Callable): returns the values from the content of the file.
     """
 
     text: str

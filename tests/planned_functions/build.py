@@ -19,13 +19,7 @@ _BYTES = {"float32": 4, "int32": 4, "float16": 2, "int8": 1}
 class Array:
     """A parameter.
 
-    Attributes
-    ----------
-    name : str
-    shape : tuple[int, ...]
-    dtype : str
-    draw : Draw or None
-        None for the result.
+    - `draw`: None for the result.
     """
 
     name: str

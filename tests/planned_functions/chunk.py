@@ -16,17 +16,8 @@ from .verdict import DIED, Verdict, judge
 def run_chunk(run: Run, start: int, stop: int, fatal: tuple[int, ...] = ()) -> dict[str, Any]:
     """Judge the functions of a range.
 
-    Parameters
-    ----------
-    run : Run
-    start, stop : int
-    fatal : tuple[int, ...]
-        Functions that ended the process before: they are not tried again.
-
-    Returns
-    -------
-    dict
-        Of JSON's types: counts, and the counterexamples.
+    - `fatal`: functions that ended the process before: they are not tried again.
+    - Returns: of JSON's types: counts, and the counterexamples.
     """
     tally, began = Tally(), time.monotonic()
     marker = run.folder / f"current-{os.getpid()}"

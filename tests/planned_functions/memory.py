@@ -30,13 +30,8 @@ _LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 def fenced(content: np.ndarray, end: bool, alignment: int) -> np.ndarray:
     """Return a copy of an array next to memory that cannot be read. It is never freed.
 
-    Parameters
-    ----------
-    content : numpy.ndarray
-    end : bool
-        Whether it ends there, else it begins there.
-    alignment : int
-        Of its first element, in bytes: it ends there exactly if that divides its size.
+    - `end`: whether it ends there, else it begins there.
+    - `alignment`: of its first element, in bytes: it ends there exactly if that divides its size.
     """
     size = -(-content.nbytes // alignment) * alignment
     pages = -(-max(size, 1) // _PAGE) * _PAGE

@@ -46,15 +46,10 @@ def _floats(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 class Kind:
     """A kind of operand.
 
-    Attributes
-    ----------
-    value : str
-        Of type int32.
-    condition : str
-        Where it is defined; "" if everywhere.
-    buffers : dict[str, tuple[str, str, Draw]]
-        By what is added to ``{name}``: the shape ("at" for one element per index, else a formula),
-        the type, and the data.
+    - `value`: of type int32.
+    - `condition`: where it is defined; "" if everywhere.
+    - `buffers`: by what is added to ``{name}``: the shape ("at" for one element per index, else a
+      formula), the type, and the data.
     """
 
     value: str

@@ -10,14 +10,9 @@ from typing import Any
 class Operand:
     """A value that is defined where its guard holds.
 
-    Attributes
-    ----------
-    kind : str
-        A key of :data:`.operands.OPERANDS`.
-    axes : str
-        On which axes of the result it depends: "row", "column" or "both".
-    guard : str
-        A key of :data:`.operands.GUARDS`.
+    - `kind`: a key of :data:`.operands.OPERANDS`.
+    - `axes`: on which axes of the result it depends: "row", "column" or "both".
+    - `guard`: a key of :data:`.operands.GUARDS`.
     """
 
     kind: str
@@ -29,11 +24,7 @@ class Operand:
 class Stage:
     """A block that follows the reduction: ``y = operation(x, operand)``.
 
-    Attributes
-    ----------
-    operation : str
-        A key of :data:`.operands.OPERATIONS`.
-    operand : Operand
+    - `operation`: a key of :data:`.operands.OPERATIONS`.
     """
 
     operation: str
@@ -44,23 +35,14 @@ class Stage:
 class Function:
     """A function.
 
-    Attributes
-    ----------
-    kind : str
-        "product", "rows", "conv" or "elements": the last has no reduction.
-    sizes : dict[str, int]
-        By the letters that :mod:`.build` has for them.
-    source, accumulator : str
-        Types of what is summed, and of the sums.
-    form : dict[str, Any]
-        What there is only of this kind, see :mod:`.draw`.
-    start : Operand or None
-        What T.init stores; zero if None.
-    stages : tuple[Stage, ...]
-        What follows the reduction.
-    tight : bool
-        Whether the arrays are declared with the alignment of their elements: they then end exactly
-        at the unreadable page, whatever their size is.
+    - `kind`: "product", "rows", "conv" or "elements": the last has no reduction.
+    - `sizes`: by the letters that :mod:`.build` has for them.
+    - `source`, `accumulator`: types of what is summed, and of the sums.
+    - `form` (dict[str, Any]): what there is only of this kind, see :mod:`.draw`.
+    - `start`: what T.init stores; zero if None.
+    - `stages`: what follows the reduction.
+    - `tight`: whether the arrays are declared with the alignment of their elements: they then end
+      exactly at the unreadable page, whatever their size is.
     """
 
     kind: str

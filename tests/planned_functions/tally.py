@@ -39,14 +39,9 @@ def is_guarded(function: Function, operands: list[Operand]) -> bool:
 class Tally:
     """Counts of verdicts.
 
-    Attributes
-    ----------
-    schedules : int
-        How many were compared with the function as it is.
-    seconds : float
-        How long the chunks took, those of an interrupted run included.
-    failures : list
-        What was wrong, as JSON: verdict, detail, number and program.
+    - `schedules` (int): how many were compared with the function as it is.
+    - `seconds` (float): how long the chunks took, those of an interrupted run included.
+    - `failures` (list): what was wrong, as JSON: verdict, detail, number and program.
     """
 
     def __init__(self) -> None:

@@ -53,16 +53,10 @@ def targets() -> list[Any]:
 class Verdict:
     """What became of a function.
 
-    Attributes
-    ----------
-    kind : str
-        One of :data:`VERDICTS`.
-    detail : str
-        Which schedule it is about, and what is wrong; or why there is none.
-    schedules : int
-        How many different ones were compared.
-    ways : tuple[str, ...]
-        How they were made, see :func:`ways`.
+    - `kind`: one of :data:`VERDICTS`.
+    - `detail`: which schedule it is about, and what is wrong; or why there is none.
+    - `schedules`: how many different ones were compared.
+    - `ways`: how they were made, see :func:`ways`.
     """
 
     kind: str
@@ -74,11 +68,7 @@ class Verdict:
 def judge(function: Function, seed: int = 0) -> Verdict:
     """Schedule a function in several ways, and compare each with the function as it is.
 
-    Parameters
-    ----------
-    function : Function
-    seed : int
-        Of the data, of the target and of what is drawn of the planner's space.
+    - `seed`: of the data, of the target and of what is drawn of the planner's space.
     """
     built = build(function)
     target = targets()[seed % 3 == 0]
@@ -101,12 +91,9 @@ def judge(function: Function, seed: int = 0) -> Verdict:
 def ways(func: Any, target: Any, seed: int) -> tuple[dict[str, Any], str]:
     """Return scheduled functions by how they were made, and why there are no more.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-    target : tvm.target.Target
-    seed : int
-        Of the points that are drawn of the planner's space.
+    - `func` (tvm.tirx.PrimFunc)
+    - `target` (tvm.target.Target)
+    - `seed`: of the points that are drawn of the planner's space.
     """
     found: dict[str, Any] = {}
     reason = ""

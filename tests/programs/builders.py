@@ -82,12 +82,9 @@ def matmul_then(
     ``temp[i, j] = init(I, S, i, j); temp[i, j] = update(temp[i, j], t, E[j])`` with ``t = A[i, k]
     * B[j, k]``, then ``D[i, j] = epilogue(temp[i, j], C, E, S, i, j)``.
 
-    Parameters
-    ----------
-    epilogue, init, update
-        Functions on expressions; `init` defaults to 0 and `update` to ``acc + t``.
-    acc, src, bias, out
-        Types of the accumulator, of A and B, of C, E and S, and of D.
+    - `epilogue`, `init`, `update`: functions on expressions; `init` defaults to 0 and `update` to
+      ``acc + t``.
+    - `acc`, `src`, `bias`, `out`: types of the accumulator, of A and B, of C, E and S, and of D.
     """
     start = init or (lambda _i_buf, _s, _i, _j: T.cast(0, acc))
     step = update or (lambda total, term, _e: total + term)
@@ -141,16 +138,11 @@ def rows_then(
     ``temp[i] = start; temp[i] = update(temp[i], A[i, k])``, then ``D[i] = epilogue(temp[i], c, e)``
     with the elements c of C and e of E, all in the accumulator's type.
 
-    Parameters
-    ----------
-    epilogue, update
-        Functions on expressions.
-    start
-        A number, or a function of e.
-    acc, src, bias, out
-        Types of the accumulator, of A, of C and E, and of D; the first is the default of the rest.
-    depth
-        Length of a row.
+    - `epilogue`, `update`: functions on expressions.
+    - `start`: a number, or a function of e.
+    - `acc`, `src`, `bias`, `out`: types of the accumulator, of A, of C and E, and of D; the first
+      is the default of the rest.
+    - `depth`: length of a row.
     """
     src_type, bias_type, out_type = src or acc, bias or src or acc, out or acc
     first = start if callable(start) else (lambda _e: literal(start, acc))

@@ -42,73 +42,49 @@ class Case:
     - *either*: ``either`` is true. Fusing is allowed and must then be right; so is refusing with
       one of the codes in ``code``. Without codes it must be fused, in any way that is right.
 
-    Parameters
-    ----------
-    name
-        Unique; appears in the test's name and in that of the compiled functions.
-    func
-        The program before anything is done to it; given as a `Program`, it is parsed when it is
-        first read.
-    reduction, epilogues
-        Names of the reduction block and of the blocks that consume it, in order.
-    reference
-        The program in numpy. It gets the arrays and scalars that go in by name, and returns the
-        output (or a dictionary of outputs). It must not fix a float type, so that it can also be
-        evaluated in float64.
-    outputs
-        Parameters that are only written: they hold garbage before the call.
-    updates
-        Parameters that are read and written.
-    numerics, distribute
-        How the primitive is called.
-    absorbed
-        For an accepting case: text that the report's absorbed term must contain, one for each
-        fused epilogue ("" where nothing is absorbed).
-    distributed
-        For an accepting case: what is done to every term, by epilogue, as text that the report
-        must contain. Of an epilogue that is missing here, nothing is distributed.
-    tails
-        For an accepting case: the epilogues that remain as blocks, each with text that the
-        report's description of the tail must contain. The others are gone after fusing.
-    kept
-        For an accepting case: intermediate buffers that stay alive in full.
-    local
-        For an accepting case: whether the accumulator moves to the threads' local memory, where a
-        tail reads it, with ``_local`` added to its name.
-    init
-        For an accepting case: the value stored in T.init after the last fusion, as TVMScript.
-        Empty where the text depends on the names that schedule steps make.
-    stopped
-        Code of the refusal at which the one-argument call stops; None where no consumer is left.
-    one_by_one
-        For an accepting case: whether fusing one epilogue after the other by calls with two
-        arguments ends in the same program as one call for all.
-    code
-        The refusal's code, or the codes between which the contract leaves a choice.
-    calls
-        For a refusing case: the calls to try. Empty means with the reduction alone and with the
-        pair.
-    schedule
-        Steps applied before fusing.
-    sizes
-        Values of the symbolic dimensions, one run each.
-    special
-        Which special values go into floating data: a key of ``oracles.SPECIAL``, or empty. The
-        outcome of a reassociated reduction on the others is not defined (a maximum over NaN
-        depends on the order).
-    magnitude
-        Like `reference`: a bound on the magnitudes of everything that is rounded on the way to an
-        output, times how much an error there can grow until it is in the output. Needed where the
-        reference itself, evaluated on absolute values, is no such bound (a sigmoid).
-    approximate
-        Whether the reference differs from the program by rounding on all data (a sigmoid).
-    inexact
-        Whether so does the fused program, since its reduction rounds on all data: it need not agree
-        with the unfused build bit for bit.
-    twin
-        For an accepting case: a refusing case that differs in the one thing that matters.
-    either
-        The verdict *either*.
+    - `name`: unique; appears in the test's name and in that of the compiled functions.
+    - `func`: the program before anything is done to it; given as a `Program`, it is parsed when it
+      is first read.
+    - `reduction`, `epilogues`: names of the reduction block and of the blocks that consume it, in
+      order.
+    - `reference`: the program in numpy. It gets the arrays and scalars that go in by name, and
+      returns the output (or a dictionary of outputs). It must not fix a float type, so that it can
+      also be evaluated in float64.
+    - `outputs`: parameters that are only written: they hold garbage before the call.
+    - `updates`: parameters that are read and written.
+    - `numerics`, `distribute`: how the primitive is called.
+    - `absorbed`: for an accepting case: text that the report's absorbed term must contain, one for
+      each fused epilogue ("" where nothing is absorbed).
+    - `distributed`: for an accepting case: what is done to every term, by epilogue, as text that
+      the report must contain. Of an epilogue that is missing here, nothing is distributed.
+    - `tails`: for an accepting case: the epilogues that remain as blocks, each with text that the
+      report's description of the tail must contain. The others are gone after fusing.
+    - `kept`: for an accepting case: intermediate buffers that stay alive in full.
+    - `local`: for an accepting case: whether the accumulator moves to the threads' local memory,
+      where a tail reads it, with ``_local`` added to its name.
+    - `init`: for an accepting case: the value stored in T.init after the last fusion, as TVMScript.
+      Empty where the text depends on the names that schedule steps make.
+    - `stopped`: code of the refusal at which the one-argument call stops; None where no consumer is
+      left.
+    - `one_by_one`: for an accepting case: whether fusing one epilogue after the other by calls with
+      two arguments ends in the same program as one call for all.
+    - `code`: the refusal's code, or the codes between which the contract leaves a choice.
+    - `calls`: for a refusing case: the calls to try. Empty means with the reduction alone and with
+      the pair.
+    - `schedule`: steps applied before fusing.
+    - `sizes`: values of the symbolic dimensions, one run each.
+    - `special`: which special values go into floating data: a key of ``oracles.SPECIAL``, or empty.
+      The outcome of a reassociated reduction on the others is not defined (a maximum over NaN
+      depends on the order).
+    - `magnitude`: like `reference`: a bound on the magnitudes of everything that is rounded on the
+      way to an output, times how much an error there can grow until it is in the output. Needed
+      where the reference itself, evaluated on absolute values, is no such bound (a sigmoid).
+    - `approximate`: whether the reference differs from the program by rounding on all data (a
+      sigmoid).
+    - `inexact`: whether so does the fused program, since its reduction rounds on all data: it need
+      not agree with the unfused build bit for bit.
+    - `twin`: for an accepting case: a refusing case that differs in the one thing that matters.
+    - `either`: the verdict *either*.
     """
 
     name: str

@@ -41,28 +41,16 @@ ALWAYS, ASKED, NEVER = "always", "asked", "never"
 class Row:
     """An epilogue f(x, c, e) of a reduction, and when it goes into the terms.
 
-    Parameters
-    ----------
-    name
-        Of the case, before the type.
-    monoid, types
-        The reduction, and the types of its accumulator.
-    epilogue, formula
-        In TIR (of x, c, e and the type) and in numpy (of x, c and e).
-    when
-        ``ALWAYS``, only if ``ASKED`` for, or ``NEVER``.
-    absorbed
-        Text of what is absorbed when it distributes.
-    first
-        Text of what is absorbed before the tail when it does not.
-    first_distributed
-        Whether a part that costs nothing goes into the terms even then.
-    changes_terms
-        Whether the terms are others in the end.
-    tail
-        Text of that tail.
-    special
-        As in `Case`.
+    - `name`: of the case, before the type.
+    - `monoid`, `types`: the reduction, and the types of its accumulator.
+    - `epilogue`, `formula`: in TIR (of x, c, e and the type) and in numpy (of x, c and e).
+    - `when`: ``ALWAYS``, only if ``ASKED`` for, or ``NEVER``.
+    - `absorbed`: text of what is absorbed when it distributes.
+    - `first`: text of what is absorbed before the tail when it does not.
+    - `first_distributed`: whether a part that costs nothing goes into the terms even then.
+    - `changes_terms`: whether the terms are others in the end.
+    - `tail`: text of that tail.
+    - `special`: as in `Case`.
     """
 
     name: str

@@ -38,24 +38,15 @@ def _quotient(number: int, divisor: np.ndarray) -> np.ndarray:
 class Pair:
     """Two epilogues of a product that differ in one operand.
 
-    Parameters
-    ----------
-    name
-        Of the case that absorbs the operand; the twin's ends in ``_tail``.
-    total, partial
-        The epilogues in TIR, of the product t, of C, E and S, and of the axes i and j.
-    reference
-        What the first one computes, of t, C and E, in numpy.
-    partial_reference
-        The same for the twin.
-    absorbed
-        Text of what the first one absorbs.
-    rest
-        Text of what the twin absorbs all the same, if anything.
-    tail
-        Text of the first one's tail; empty if there is none.
-    accumulators
-        Types of the two sums.
+    - `name`: of the case that absorbs the operand; the twin's ends in ``_tail``.
+    - `total`, `partial`: the epilogues in TIR, of the product t, of C, E and S, and of the axes i
+      and j.
+    - `reference`: what the first one computes, of t, C and E, in numpy.
+    - `partial_reference`: the same for the twin.
+    - `absorbed`: text of what the first one absorbs.
+    - `rest`: text of what the twin absorbs all the same, if anything.
+    - `tail`: text of the first one's tail; empty if there is none.
+    - `accumulators`: types of the two sums.
     """
 
     name: str

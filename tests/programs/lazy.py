@@ -18,13 +18,9 @@ from tvm.tirx import PrimFunc
 class Program:
     """A function in TVMScript, and what the names in it mean.
 
-    Parameters
-    ----------
-    function
-        The Python function that holds the text.
-    enclosing
-        Local variables of the function in which it is defined. Those that only annotations use
-        are not in its closure.
+    - `function`: the Python function that holds the text.
+    - `enclosing`: local variables of the function in which it is defined. Those that only
+      annotations use are not in its closure.
     """
 
     def __init__(self, function: FunctionType, enclosing: dict[str, Any]) -> None:

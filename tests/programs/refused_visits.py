@@ -24,18 +24,11 @@ def sum_over(
 ) -> Program:
     """A row sum whose block is visited in an unusual way.
 
-    Parameters
-    ----------
-    visit
-        ``visit(i, k, r) -> (value of vi, value of vk)``.
-    extents
-        Of the loops i, k and r.
-    where
-        ``where(i, k, r)``: the predicate of the block.
-    depth
-        Extent of the block's reduction variable.
-    wrap
-        Makes the loop over k, for example `T.parallel`.
+    - `visit`: ``visit(i, k, r) -> (value of vi, value of vk)``.
+    - `extents`: of the loops i, k and r.
+    - `where`: ``where(i, k, r)``: the predicate of the block.
+    - `depth`: extent of the block's reduction variable.
+    - `wrap`: makes the loop over k, for example `T.parallel`.
     """
     i_extent, k_extent, r_extent = extents
     loop = wrap or T.serial

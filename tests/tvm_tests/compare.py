@@ -17,13 +17,8 @@ MISSING = "missing"
 class Difference:
     """A test with another outcome when the extension is loaded.
 
-    Attributes
-    ----------
-    test : str
-    hidden, loaded : str
-        Its outcomes.
-    reason : str
-        Why this is right; empty if it is not listed.
+    - `hidden`, `loaded`: its outcomes.
+    - `reason`: why this is right; empty if it is not listed.
     """
 
     test: str
@@ -36,15 +31,9 @@ class Difference:
 class Comparison:
     """What comparing two sides has found.
 
-    Attributes
-    ----------
-    expected : list of Difference
-        Those that are listed, with their reason.
-    unexpected : list of Difference
-    unstable : list of Difference
-        Tests whose outcome varies without the extension.
-    stale : list of str
-        Listed tests that were run and do not differ.
+    - `expected`: those that are listed, with their reason.
+    - `unstable`: tests whose outcome varies without the extension.
+    - `stale`: listed tests that were run and do not differ.
     """
 
     expected: list[Difference] = field(default_factory=list)
@@ -76,15 +65,10 @@ def compare(
 ) -> Comparison:
     """Compare the outcomes of two sides.
 
-    Parameters
-    ----------
-    hidden, loaded : dict
-        The outcome of each test, without the extension and with it.
-    reasons : mapping
-        Which tests may differ, with which outcome and why.
-    repeat_hidden : callable
-        Runs tests again without the extension, and returns the outcomes of each repetition. It is
-        called with the tests that differ and are not listed.
+    - `hidden`, `loaded`: the outcome of each test, without the extension and with it.
+    - `reasons`: which tests may differ, with which outcome and why.
+    - `repeat_hidden`: runs tests again without the extension, and returns the outcomes of each
+      repetition. It is called with the tests that differ and are not listed.
     """
     result = Comparison()
     unlisted = []

@@ -17,11 +17,7 @@ RFACTOR = "s_tir/schedule/test_tir_schedule_rfactor.py"
 class Reason:
     """What becomes of a test with the extension, and why.
 
-    Attributes
-    ----------
-    loaded : str
-        Its outcome. With any other one, it is not listed.
-    why : str
+    - `loaded`: its outcome. With any other one, it is not listed.
     """
 
     loaded: str

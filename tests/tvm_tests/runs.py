@@ -36,15 +36,10 @@ class RunError(RuntimeError):
 class Runner:
     """Where the tests are, and where their outcomes go.
 
-    Attributes
-    ----------
-    tests : Path
-        Folder ``tests/python`` of a checkout of TVM.
-    folder : Path
-        For the records, one file for each side and suite. A record that is complete is not made
-        again, and one that is not is taken up.
-    timeout : int
-        Seconds that a test may take.
+    - `tests`: folder ``tests/python`` of a checkout of TVM.
+    - `folder`: for the records, one file for each side and suite. A record that is complete is not
+      made again, and one that is not is taken up.
+    - `timeout`: seconds that a test may take.
     """
 
     tests: Path
@@ -62,15 +57,9 @@ class Runner:
     def run(self, side: str, suite: str, only: Iterable[str] | None = None, again: int = 0) -> Any:
         """Run a suite; return the entries of its record.
 
-        Parameters
-        ----------
-        side : str
-            One of `SIDES`.
-        suite : str
-        only : iterable of str, optional
-            The tests to run instead of all.
-        again : int
-            Number of the repetition; each has a record of its own.
+        - `side`: one of `SIDES`.
+        - `only`: the tests to run instead of all.
+        - `again`: number of the repetition; each has a record of its own.
         """
         record = self.folder / side / f"{suite.replace('/', '.')}.{again}.jsonl"
         record.parent.mkdir(parents=True, exist_ok=True)
