@@ -46,7 +46,7 @@ def test_a_script_is_read_only_if_it_may_be_executed(tmp_path):
         ("m.json", "{", "'.*m.json' is not a module in JSON .*: Expecting"),
         ("m.json", "5", "is not a module in JSON .* write one with tvm.ir.save_json"),
         ("m.json", "[]", "is not a module in JSON"),
-        ("m.txt", "", r"its name ends in none of \.json, \.py, \.onnx"),
+        ("m.txt", "", r"its name must end in one of \.json, \.py, \.onnx"),
         ("m.py", "x = 1\n", "has neither an IRModule nor a PrimFunc, only .*int"),
         ("m.py", "raise SystemExit('stop')", "raises SystemExit when executed: stop"),
         ("m.py", "this is no Python", "raises SyntaxError"),

@@ -250,9 +250,9 @@ def test_no_step_depends_on_how_many_blocks_there_are() -> None:
     ("name", "said"),
     [
         ("fuse_epilogue.columns(lanes=16)", "there is no rewriting"),
-        ("fuse_epilogue.rows(lanes=16)", "other parameters"),
-        ("fuse_epilogue.rows(stream=0, lanes=16, parallel=1)", "other parameters"),
-        ("fuse_epilogue.rows(lanes=16, stream=2, parallel=1)", "other parameters"),
+        ("fuse_epilogue.rows(lanes=16)", "must be: lanes"),
+        ("fuse_epilogue.rows(stream=0, lanes=16, parallel=1)", "must be: lanes"),
+        ("fuse_epilogue.rows(lanes=16, stream=2, parallel=1)", "must be: lanes"),
         ("fuse_epilogue.rows(lanes=x, stream=0, parallel=1)", "there is no rewriting"),
     ],
 )

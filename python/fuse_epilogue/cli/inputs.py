@@ -53,7 +53,7 @@ def read(path: str, run_python: bool = False) -> ir.IRModule:
     reader = READERS.get(file.suffix)
     if reader is None:
         known = ", ".join(READERS)
-        raise InputError(f"'{path}': its name ends in none of {known}")
+        raise InputError(f"'{path}': its name must end in one of {known}")
     if file.suffix == ".py" and not run_python:
         raise InputError(
             f"'{path}' is Python, which is executed to be read: pass --run-python if you trust "

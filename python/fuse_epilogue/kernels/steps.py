@@ -218,7 +218,7 @@ def _read(name: str) -> tuple[Rewriting, list[int | bool]]:
         kinds[key] is bool and value not in ("0", "1") for key, value in values.items()
     ):
         wanted = ", ".join(f"{key} ({kind.__name__})" for key, kind in kinds.items()) or "none"
-        raise ValueError(f"'{name}' has other parameters than its own: {wanted}")
+        raise ValueError(f"the parameters of '{name}' must be: {wanted}")
     return rewriting, [kinds[key](int(value)) for key, value in values.items()]
 
 

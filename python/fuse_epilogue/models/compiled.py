@@ -116,7 +116,7 @@ class CompiledModel:
 
     @property
     def source(self) -> str:
-        """Text of the kernels in CUDA; of a model for a processor, an empty string."""
+        """CUDA text of the kernels; empty for a model on a processor."""
         found: list[str] = []
         modules = [self._module.mod if hasattr(self._module, "mod") else self._module]
         while modules:
@@ -163,14 +163,14 @@ class CompiledModel:
         return self.called(inputs, inputs[0] if inputs else None)
 
     def called(self, inputs: Sequence[Any], like: Any) -> Any:
-        """Run the model; results are arrays of the library of another array.
+        """Run the model, and return results as arrays of the library that `like` is from.
 
         Parameters
         ----------
         inputs : Sequence
             As for a call.
         like
-            An array of the library; None for numpy.
+            An array; None for results of numpy.
 
         Returns
         -------

@@ -74,10 +74,10 @@ class Database:
         Parameters
         ----------
         func : tvm.tirx.PrimFunc
-            Names of it do not matter.
+            Its name and those of its variables do not matter.
         target : tvm.target.Target or str
         **options
-            Further values that the text depends on, such as ``threads=2``.
+            Further values that the stored value depends on, such as ``threads=2``.
 
         Returns
         -------

@@ -265,7 +265,7 @@ class ModelReport(Printed):
         return _html.table((*self._heads(), "reason"), rows)
 
     def to_html(self) -> str:
-        """Return the report as a page.
+        """Return the report as a page of HTML.
 
         Returns
         -------

@@ -220,5 +220,5 @@ def _sizes_from(data: Any, signature: Signature) -> list[dict[str, int]]:
     for sizes in data:
         for name, size in sizes.items():
             if name not in signature.names or type(size) is not int or size < 1:
-                raise ValueError(f"its sizes are {sizes}")
+                raise ValueError(f"its sizes must be integers from 1, by dimension: {sizes}")
     return [dict(sizes) for sizes in data]

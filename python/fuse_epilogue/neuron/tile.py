@@ -349,7 +349,7 @@ class Tile:
             places = Register(scalar)  # the variable of a loop whose bounds are known here
         known = isinstance(places, (Tile, Register))
         if not known or (scalar is not None and vector is not None):
-            raise Refused("language", "an offset is one tile, scalar_offset or vector_offset")
+            raise Refused("language", "pass scalar_offset or vector_offset, as one tile, not both")
         if not _integer(dim) or not 0 <= dim < len(self.shape):
             raise Refused("language", f"indirect_dim {dim} of a tensor of shape {self.shape}")
         if isinstance(places, Register):

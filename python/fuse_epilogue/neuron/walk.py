@@ -322,7 +322,8 @@ class Walk:
             self.outputs.append(value)
         if not self.outputs and not any(info.kind == "updated" for info in infos):
             raise Refused(
-                "language", "a kernel ends with `return`, or writes to one of its arguments"
+                "language",
+                "the kernel has no result: end it with `return`, or write to one of its arguments",
             )
         ids = {value.buffer.info.id for value in self.outputs}
         for info in infos:

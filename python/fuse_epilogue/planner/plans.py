@@ -39,16 +39,16 @@ class Plan(PlanRecord):
     found : Found
         Result of the search; ``found.best`` is the plan.
     finite : bool
-        Whether it takes data and weights to be finite; of Trainium only.
+        Whether data and weights are taken to be finite; for Trainium only.
     round_shares : bool
-        Whether it may round shares of attention; of Trainium only.
+        Whether shares of attention may be rounded; for Trainium only.
     resolution : float
         The share below which a difference of two costs means nothing; see
         :attr:`.measurement.profile.Profile.resolution`.
     identity : str
         Identity of the function it was made for, see :func:`.plan_problem.identity_of`;
-        :data:`.plan_record.ANY` for a plan that was put together by hand. JSON has to say so, too:
-        it is refused where it has no identity.
+        :data:`.plan_record.ANY` for a plan that was put together by hand. JSON without
+        an identity is refused.
     known : Problem or None
         The problem it was made for, if this process made it; JSON does not hold it.
     """

@@ -83,7 +83,7 @@ class Rule(Protocol):
         """
 
     def choose(self, func: tirx.PrimFunc, target: Any) -> Choice:
-        """Return how a function is scheduled, and why not better.
+        """Return how a function is scheduled, and why not in a better way.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ def apply(
         Target of the schedule; the same target goes to ``tvm.compile``. A plain "llvm" is a
         processor with vectors of 128 bits: ``"host"``, or :func:`host`, is this machine, and
         ``"h100"`` a GPU by its name. Its "num-cores" is
-        how many cores a plan uses; those that TVM's parallel loops run on, if it has none.
+        how many cores a plan uses; without it, as many as TVM's parallel loops run on.
         ``"trn1"``, ``"trn2"`` and ``"trn3"``: for :func:`fuse_epilogue.neuron.emit`.
 
     Returns

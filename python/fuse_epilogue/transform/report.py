@@ -125,7 +125,7 @@ class FunctionReport(FunctionOutcome):
 
     @property
     def bytes_saved(self) -> int:
-        """Bytes of its fused reductions, as far as they are numbers."""
+        """Bytes that its fused reductions save; those of symbolic sizes are not counted."""
         return sum(each.bytes_saved or 0 for each in self.reductions if each.fused)
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ class Report(Printed):
 
     @property
     def bytes_saved(self) -> int:
-        """Bytes of all fused reductions, as far as they are numbers."""
+        """Bytes that all fused reductions save; those of symbolic sizes are not counted."""
         return sum(function.bytes_saved for function in self.functions)
 
     def __str__(self) -> str:

@@ -138,7 +138,8 @@ class Bench:
             context.post_tuning()
         if done == 0:
             raise Unfit(
-                "MetaSchedule proposes no schedule of it: what it tunes has blocks and fixed shapes"
+                "MetaSchedule proposes no schedule for it: it tunes functions with blocks and "
+                "fixed shapes"
             )
 
     def keep(

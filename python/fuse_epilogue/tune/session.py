@@ -55,9 +55,9 @@ def tune(
 ) -> ms.database.JSONDatabase:
     """Search the best schedule of every function, and keep each measurement as soon as it is made.
 
-    A run that was stopped, by whatever, goes on when it is called again with the same folder: what
-    is in the database counts, and the search begins with the best of it. A function that has its
-    trials is left alone, and one that MetaSchedule cannot take is left out.
+    A run that was interrupted resumes when it is called again with the same folder: measurements in
+    the database count as trials, and the search begins with the best of them. A function that has
+    all of its trials is skipped, and one that MetaSchedule cannot take is left out.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def tune(
     space : SpaceGenerator, optional
         What to search; :func:`fuse_epilogue.tune.space` of the target if there is none.
     strategy : SearchStrategy or str, optional
-        How; :class:`fuse_epilogue.tune.FuseBest` if there is none.
+        How to search; :class:`fuse_epilogue.tune.FuseBest` if there is none.
     cost_model : CostModel or str
         Model that chooses among candidates: ``"xgb"`` needs the package xgboost, and ``"random"``
         needs nothing.

@@ -27,7 +27,7 @@ from .objects import (
 def truth(value: Any) -> bool:
     """Return a condition's value; a tile holds, as an object does: its data are not looked at."""
     if isinstance(value, Ds):
-        raise Refused("language", "conditions are about values known before the kernel runs")
+        raise Refused("language", "a condition must be known before the kernel runs")
     if isinstance(value, Unknown):
         raise unsupported(value.name)
     if isinstance(value, Register):
@@ -126,18 +126,18 @@ def _integer_of(value: Any = 0) -> int:
     if not isinstance(value, (int, float, str)) or (
         isinstance(value, float) and not math.isfinite(value)
     ):
-        raise Refused("language", f"int of {describe(value)}")
+        raise Refused("language", f"int() cannot convert {describe(value)}")
     try:
         return int(number(int(value)))
     except ValueError:
-        raise Refused("language", f"int of {describe(value)}") from None
+        raise Refused("language", f"int() cannot convert {describe(value)}") from None
 
 
 def _float_of(value: Any = 0.0) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise Refused("language", f"float of {describe(value)}") from None
+        raise Refused("language", f"float() cannot convert {describe(value)}") from None
 
 
 def power(base: Any, exponent: Any) -> Any:

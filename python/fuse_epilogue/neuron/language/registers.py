@@ -47,7 +47,7 @@ def _store(walk: Walk, dst: Any, src: Any) -> None:
     if math.prod(dst.shape) != 1 or "int" not in dst.dtype:
         raise Refused("shapes", f"a register holds one integer, dst is {dst.shape} {dst.dtype}")
     if src.value is None and walk.execute:
-        raise Refused("uninitialised", "register_store of a register that holds nothing")
+        raise Refused("uninitialised", "register_store reads a register that was never written")
     # As if a constant were written: what it costs is not documented.
     walk.instruction(INSTRUCTIONS["memset"], [], {"dst": dst, "value": src.value or 0})
 

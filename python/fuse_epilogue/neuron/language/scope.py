@@ -156,7 +156,7 @@ def set_item(holder: Any, at: Any, value: Any) -> None:
     if not isinstance(holder, list):
         raise Refused(
             "language",
-            "assign to names and items of lists; tiles are written by instructions (dst)",
+            "only names and items of lists are assigned to; an instruction writes a tile (dst)",
         )
     if type(at) is not int or not -len(holder) <= at < len(holder):
         raise Refused("out-of-bounds", f"index {at} in a list of {len(holder)}")
