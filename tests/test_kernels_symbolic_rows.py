@@ -13,15 +13,25 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
+from tvm.sym import Analyzer
 from tvm.tirx.buffer import BufferType
 
 from fuse_epilogue.recognize.row_axes import read_row_axes
+from fuse_epilogue.recognize.windowed import read_windowed
 from fuse_epilogue.schedules import host
+from fuse_epilogue.tir.walk import substitute, variables
 from fuse_epilogue.transform.kinds import Work, candidates
 from row_operators import function
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 SIZES = (1, 2, 3, 7, 17, 32, 33, 129)
+
+
+def convolved(x: Any, w: Any, padding: int = 1, **options: Any) -> Any:
+    """Convolve images whose channels are innermost."""
+    layouts = {"data_layout": "NHWC", "kernel_layout": "OHWI"}
+    return op.nn.conv2d(x, w, padding=padding, **layouts, **options)
+
 
 #: By name: the operators, shapes of the inputs, and the kind of the kernels.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
@@ -49,6 +59,41 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
         lambda x: op.permute_dims(x, [1, 0, 2]),
         [(N, 4, 64)],
         "rows of elementwise",
+    ),
+    "rows inside of others": (
+        lambda x: op.permute_dims(x, [0, 2, 3, 1]),
+        [(2, 12, M, N)],
+        "rows of elementwise",
+    ),
+    "windows": (
+        lambda x, w, b: op.nn.relu(op.add(convolved(x, w), b)),
+        [(1, M, N, 4), (20, 3, 3, 4), (20,)],
+        "rows of contraction",
+    ),
+    "windows with steps, of several images": (
+        lambda x, w: convolved(x, w, strides=(1, 2), dilation=2, padding=2),
+        [(3, M, N, 4), (8, 3, 3, 4)],
+        "rows of contraction",
+    ),
+    "windows of channels": (
+        lambda x, w: convolved(x, w, groups=8),
+        [(1, M, N, 8), (8, 3, 3, 1)],
+        "rows of",
+    ),
+    "windows and what they are of": (
+        lambda x, w: op.add(convolved(x, w), x),
+        [(1, M, N, 4), (4, 3, 3, 4)],
+        "rows of contraction",
+    ),
+    "windows of a sequence": (
+        lambda x, w: op.nn.conv1d(x, w, padding=2),
+        [(2, 6, N), (10, 6, 5)],
+        "rows of contraction",
+    ),
+    "largest of windows": (
+        lambda x: op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1), layout="NHWC"),
+        [(1, M, N, 16)],
+        "rows of row program",
     ),
     "convolution": (
         lambda x, w: op.nn.conv2d(x, w, padding=1),
@@ -93,10 +138,12 @@ def _main(func: Any) -> Any:
 
 def sized(func: Any, sizes: dict[str, int]) -> list[tuple[int, ...]]:
     buffers = [each for each in func.params if isinstance(each.ty, BufferType)]
-    return [
-        tuple(sizes[size.name] if isinstance(size, tirx.Var) else int(size) for size in each.shape)
-        for each in buffers
-    ]
+
+    def value(size: Any) -> int:
+        table = {var: tirx.const(sizes[var.name], "int64") for var in variables(size)}
+        return int(Analyzer().simplify(substitute(size, table)))
+
+    return [tuple(map(value, each.shape)) for each in buffers]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -121,12 +168,12 @@ def test_every_size_is_right_and_in_bounds(name: str) -> None:
                 np.testing.assert_array_equal(own, given_one)
 
 
-@pytest.mark.parametrize("name", ["product", "softmax"])
+@pytest.mark.parametrize("name", ["product", "softmax", "windows"])
 def test_two_threads(name: str) -> None:
     func, _, made = scheduled(name, 2)
     _, _, single = scheduled(name)
     for size in (1, 31, 32, 250):
-        shapes = sized(func, {"n": size})
+        shapes = sized(func, {"n": size, "m": 5})
         inputs = [np.random.default_rng(1).standard_normal(s).astype("float32") for s in shapes]
         results = []
         for each in (made, single):
@@ -183,6 +230,64 @@ def test_rows_that_are_not_independent(body: Any) -> None:
     assert read_row_axes(_of(body)) is None
 
 
+def _of_windows(element: Any) -> Any:
+    """Return y[i], the sum of element(x, i, k) over 3 taps k."""
+    n = tirx.Var("n", "int64")
+    x = tvm.te.placeholder((2 * n + 4,), "float32", "x")
+    k = tvm.te.reduce_axis((0, tirx.const(3, "int64")), "k")
+    return tvm.te.create_prim_func(
+        [x, tvm.te.compute((n,), lambda i: tvm.te.sum(element(x, i, k), k))]
+    )
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        lambda x, i, k: x[2 * i + k] * x[i + k],
+        lambda x, i, k: x[2 * i + k] * x[k],
+        lambda x, i, k: x[2 * i + k] * i.astype("float32"),
+        lambda x, i, k: x[2 * i - k + 2],
+        lambda x, i, k: x[2 * i + k + 1],
+        lambda x, i, k: x[i * k],
+    ],
+)
+def test_windows_that_are_not_those_of_rows(element: Any) -> None:
+    known = read_row_axes(_of_windows(lambda x, i, k: x[2 * i + k]))
+    assert known is not None and [(w.stride, w.reach) for w in known.windows.values()] == [(2, 3)]
+    assert read_row_axes(_of_windows(element)) is None
+
+
+def test_windows_of_what_is_computed_before_are_not_copied() -> None:
+    def twice(x: Any, w: Any) -> Any:
+        return convolved(convolved(x, w, padding=0), w, padding=0)
+
+    assert read_windowed(function(twice, [(1, M, N, 4), (4, 3, 3, 4)])) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "value", "known"),
+    [
+        (4, lambda x, y: x, True),
+        (5, lambda x, y: x, False),
+        (4, lambda x, y: x + y, False),
+    ],
+)
+def test_what_keeps_elements_of_the_caller_is_not_copied(
+    rows: int, value: Any, known: bool
+) -> None:
+    @T.prim_func(private=True, s_tir=True)
+    def func(x: T.Buffer((N, T.int64(4)), "float32"), y: T.Buffer((T.int64(rows), N), "float32")):
+        for i, j in T.grid(N, T.int64(4)):
+            with T.sblock("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vj, vi] = value(x[vi, vj], y[vj, vi])
+
+    axes = read_row_axes(func)
+    assert axes is not None and not axes.is_in_one_piece(axes.buffers[1])
+    assert axes.can_be_copied(axes.buffers[1]) == known
+    assert any(candidates(Work(func, host(1), 1, frozenset()))) == known
+
+
 @pytest.mark.parametrize(
     ("rule", "shapes"),
     [
@@ -196,15 +301,16 @@ def test_sizes_that_are_not_those_of_rows(rule: Any, shapes: Any) -> None:
     assert read_row_axes(function(rule, shapes)) is None
 
 
-@pytest.mark.parametrize(("columns", "known"), [(4, False), ((4, 64), True)])
-def test_rows_that_move_apart_have_loops_of_their_own(columns: Any, known: bool) -> None:
-    shape = (N, 4) if columns == 4 else (N, *columns)
-    order = [1, 0, *range(2, len(shape))]
-    func = function(lambda x: op.permute_dims(x, order), [shape])
+@pytest.mark.parametrize(("columns", "copied"), [((4,), True), ((4, 64), False)])
+def test_rows_that_move_apart_have_loops_of_their_own(columns: Any, copied: bool) -> None:
+    """A kernel for one element would be slower than TVM's loops: it has several, in a copy."""
+    order = [1, 0, *range(2, len(columns) + 1)]
+    func = function(lambda x: op.permute_dims(x, order), [(N, *columns)])
     axes = read_row_axes(func)
-    assert axes is not None and axes.inner is None and len(axes.outer) == 2
-    # A kernel for one element would be slower than TVM's loops.
-    assert (next(candidates(Work(func, host(1), 1, frozenset())), None) is not None) == known
+    assert axes is not None
+    assert (axes.inner is None, len(axes.outer)) == ((False, 0) if copied else (True, 2))
+    assert all(map(axes.is_in_one_piece, axes.buffers)) != copied
+    assert next(candidates(Work(func, host(1), 1, frozenset())), None) is not None
 
 
 @T.prim_func(private=True, s_tir=True)

@@ -179,15 +179,38 @@ def packing_of(plan: Plan, layout: Layout) -> Packing:
     order = (*layout.outer, *layout.taps, plan.vector)
     whole = contraction if words is None else words.original
     of_words = () if words is None else (order.index(words.axis), words.count, words.shift)
+    levels = [(whole.extents[axis], access.factors[axis]) for axis in order]
+    if words is None:
+        levels = [*_merged(levels[:-1]), levels[-1]]
+    extents, factors = zip(*levels, strict=True)
     pack = PanelPacker(
         access.constant,
-        tuple(whole.extents[axis] for axis in order),
-        tuple(access.factors[axis] for axis in order),
+        extents,
+        factors,
         layout.depth,
         tuple((panel.start, panel.width, panel.valid, panel.count) for panel in panels_of(plan)),
         *of_words,
     )
     return Packing((layout.allocated,), packed_type(plan), pack)
+
+
+def _merged(levels: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return extents and factors with one in place of those that go on where the next one ends.
+
+    Kernels for several rows and for one then say in the same way how they are packed.
+
+    >>> _merged([(3, 192), (192, 1), (1, 7), (4, 576)])
+    [(576, 1), (4, 576)]
+    """
+    found: list[tuple[int, int]] = []
+    for extent, factor in levels:
+        if extent == 1:
+            continue
+        if found and found[-1][1] == extent * factor:
+            found[-1] = found[-1][0] * extent, factor
+        else:
+            found.append((extent, factor))
+    return found
 
 
 def packed_type(plan: Plan) -> str:
