@@ -23,6 +23,7 @@ from .cpu.depthwise.borders import split_at_borders
 from .cpu.depthwise.contiguous_conv import in_rows, streams
 from .cpu.depthwise.loops import borders_of
 from .cpu.depthwise.row_limits import why_not_rows
+from .cpu.depthwise.words import VNNI, in_words, why_not_words
 from .cpu.for_llvm import for_llvm
 from .cuda import copies
 from .cuda.depthwise import channels, elements, narrow
@@ -84,6 +85,18 @@ def _rows(
     return in_rows(func, fused, lanes, stream, parallel)
 
 
+def _rows_of_words(
+    func: tirx.PrimFunc, block: str, lanes: int, stream: bool, parallel: bool
+) -> tirx.PrimFunc:
+    fused = _fused(func, block)
+    why = why_not_rows(fused, lanes * VNNI.count) or why_not_words(fused, lanes)
+    if why is not None:
+        raise NotRewritten(f"not in words: {why}")
+    if stream and not streams(fused, lanes * VNNI.count):
+        raise NotRewritten("its result cannot be stored around the caches")
+    return in_words(func, fused, lanes, stream, parallel)
+
+
 def _split_at_borders(func: tirx.PrimFunc, block: str, channel: int, rolled: bool) -> tirx.PrimFunc:
     found = find_depthwise_conv(_blocks(func)[block])
     if found is None:
@@ -143,6 +156,8 @@ REWRITINGS: dict[str, Rewriting] = {
     "unique_names": Rewriting({}, _unique_names),
     # See kernels.cpu.depthwise.contiguous_conv.
     "rows": Rewriting({"lanes": int, "stream": bool, "parallel": bool}, _rows),
+    # See kernels.cpu.depthwise.words: the lanes are those of the sums.
+    "rows_of_words": Rewriting({"lanes": int, "stream": bool, "parallel": bool}, _rows_of_words),
     # See kernels.cpu.depthwise.loops: the place of the axis of channels, -1 if there is none.
     "borders": Rewriting({"channel": int, "rolled": bool}, _split_at_borders),
     # See kernels.cpu.vector_math.

@@ -16,6 +16,7 @@ import tvm
 from tvm.target import Target
 
 from ...kernels.cpu.depthwise.streaming import has_streaming_stores
+from ...kernels.cpu.depthwise.words import VNNI
 from ...targets import MOST_CORES, vector_bits
 from ..json_schema import Amount, Factor, Many, Must, Name, PerSecond, Seconds, parsed, span
 from .cpu_table import CORES, Core
@@ -105,6 +106,9 @@ class Cpu:
     streams : bool
         Whether it has stores around the caches that are known here, see
         :mod:`fuse_epilogue.kernels.cpu.depthwise.streaming`.
+    dot_products : int
+        Sums of the longest vector to which an instruction adds four products of bytes each; 0 if
+        there is none, see :mod:`fuse_epilogue.kernels.cpu.depthwise.words`.
     """
 
     name: Name
@@ -117,6 +121,7 @@ class Cpu:
     launch_s: Seconds = 5e-6
     call_s: Seconds = 1e-6
     streams: bool = False
+    dot_products: Annotated[int, span(0, 16)] = 0
 
     def __str__(self) -> str:
         """Return its name and what there is of it."""
@@ -246,6 +251,7 @@ def cpu(target: Target | str | dict[str, Any], system: System | None = None) -> 
         core=CORES.get(name, CORES[""]),
         levels=(),
         streams=has_streaming_stores(target),
+        dot_products=VNNI.lanes(target),
     )
     caches = (system.caches if at_hand else ()) or _LEVELS
     return replace(made, levels=_levels(caches, system.line, clock))

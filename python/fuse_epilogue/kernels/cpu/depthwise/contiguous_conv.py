@@ -60,7 +60,7 @@ def in_rows(
     - `parallel`: whether rows run in parallel.
     """
     kind = ForKind.PARALLEL if parallel else ForKind.SERIAL
-    return _Rows(fused, at_most(lanes, fused.conv), stream, kind).function(func)
+    return Rows(fused, at_most(lanes, fused.conv), stream, kind).function(func)
 
 
 def streams(fused: FusedConv, lanes: int) -> bool:
@@ -74,14 +74,14 @@ def streams(fused: FusedConv, lanes: int) -> bool:
     return bool(counted) and can_stream(fused.buffer, at_most(lanes, conv), conv.columns)
 
 
-class _Rows:
+class Rows:
     """Writes the code for one row."""
 
     def __init__(self, fused: FusedConv, lanes: int, stream: bool, kind: ForKind) -> None:
         conv = fused.conv
         self.fused, self.conv, self.lanes, self.kind = fused, conv, lanes, kind
         self.dtype = conv.window.ty.dtype
-        self.offsets = [conv.start + tap * conv.dilation for tap in range(conv.taps)]
+        self.offsets = self._offsets()
         # Chunks that a vector needs, counted from the one with its own columns.
         self.first = self.offsets[0] // lanes
         self.last = -(-self.offsets[-1] // lanes)
@@ -99,6 +99,10 @@ class _Rows:
             self.stream = StreamingStore(dtype, lanes)
             self.results = tirx.decl_buffer((lanes,), dtype, "results")
             self.allocated.append(self.results)
+
+    def _offsets(self) -> list[int]:
+        """Return the columns of x, counted from those of the result, at which windows begin."""
+        return [self.conv.start + tap * self.conv.dilation for tap in range(self.conv.taps)]
 
     # ---- The function ----------------------------------------------------------------------------
 
@@ -207,7 +211,7 @@ class _Rows:
         if not isinstance(column, int) or 0 <= column <= width - lanes:
             return [self._lanes(lambda lane: (self.chunks, [place, lane], self._x(column + lane)))]
         whole = prim.Ramp(0, 1, lanes)
-        outside = prim.Broadcast(tirx.const(0, self.chunks.ty.dtype), lanes)
+        outside = prim.Broadcast(self._outside(), lanes)
         if column <= -lanes or column >= width:
             return [BufferStore(self.chunks, outside, [place, whole])]
         # The nearest vector inside, its lanes moved to where they belong.
@@ -221,6 +225,10 @@ class _Rows:
             self._lanes(lambda lane: (self.window, [lane], self._x(nearest + lane))),
             BufferStore(self.chunks, shuffled, [place, whole]),
         ]
+
+    def _outside(self) -> Any:
+        """Return the bits of what is outside of a row."""
+        return tirx.const(0, self.chunks.ty.dtype)
 
     def _x(self, column: Any) -> Any:
         """Return an element of x, cast as the convolution does; its bits."""
@@ -245,17 +253,22 @@ class _Rows:
             value = prim.Cast(value.ty.dtype, self.fused.sum)
         return [*statements, *self._stored(value, base)]
 
+    def _at_offset(self, offset: int) -> Any:
+        """Return the window that begins at an offset, from its chunks."""
+        lanes, whole = self.lanes, prim.Ramp(0, 1, self.lanes)
+        place, shift = divmod(offset, lanes)
+        window = self.chunks[place - self.first, whole]
+        if not shift:
+            return window
+        pair = [window, self.chunks[place - self.first + 1, whole]]
+        return prim.Shuffle(pair, list(range(shift, shift + lanes)))
+
     def _tap(self, tap: int, offset: int, base: Any) -> list[Any]:
         """Return the code that adds the products of a tap to the sums."""
-        conv, lanes, whole = self.conv, self.lanes, prim.Ramp(0, 1, self.lanes)
+        conv, whole = self.conv, prim.Ramp(0, 1, self.lanes)
         hole, number = tirx.Var("x", conv.window.ty), tirx.const(tap, conv.tap.var.ty.dtype)
         term = substitute_part(conv.term, conv.window, hole)
-        place, shift = divmod(offset, lanes)
-        place -= self.first
-        window = self.chunks[place, whole]
-        if shift:
-            pair = [window, self.chunks[place + 1, whole]]
-            window = prim.Shuffle(pair, list(range(shift, shift + lanes)))
+        window = self._at_offset(offset)
 
         def step(lane: Any) -> Any:
             x = tirx.reinterpret(self.dtype, self.window[lane])

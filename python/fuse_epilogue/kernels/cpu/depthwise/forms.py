@@ -17,19 +17,20 @@ from ....rewrites.fused_conv import fuse_followers
 from ....rewrites.step import rewrite
 from .loops import in_loops, one_by_one
 
-#: In vectors along the rows of memory, see :mod:`.contiguous_conv`; as tiles of loops and element
-#: by element, see :mod:`.loops`.
-ROWS, TILES, ELEMENTS = "rows, in vectors", "tiles of loops", "element by element"
+#: In vectors along the rows of memory, see :mod:`.contiguous_conv`, or by dot products of 8-bit
+#: integers, see :mod:`.words`; as tiles of loops and element by element, see :mod:`.loops`.
+ROWS, WORDS = "rows, in vectors", "rows, in words of four bytes"
+TILES, ELEMENTS = "tiles of loops", "element by element"
 
 
 @dataclass(frozen=True)
 class Form:
     """A way to write a convolution.
 
-    - `name`: :data:`ROWS`, :data:`TILES` or :data:`ELEMENTS`.
-    - `lanes`: elements of a vector, a power of two; not of :data:`ELEMENTS`.
+    - `name`: :data:`ROWS`, :data:`WORDS`, :data:`TILES` or :data:`ELEMENTS`.
+    - `lanes`: elements of a vector, a power of two; not of :data:`ELEMENTS`; sums of :data:`WORDS`.
     - `vectors`: columns of a tile; of :data:`TILES` only.
-    - `stream`: whether the result is stored around the caches; of :data:`ROWS` only, and only where
+    - `stream`: whether the result is stored around the caches; of rows only, and only where
       :func:`.contiguous_conv.streams` says that it can be.
     - `parallel`: whether rows run in parallel.
     """
@@ -52,18 +53,19 @@ def written(
     - `sch`: prepared, see :mod:`fuse_epilogue.rewrites.prepare`; nothing is scheduled. It is used
       up.
     - `conv` (SBlockRV): the reduction.
-    - `form`: one that is possible; of rows, :func:`.row_limits.why_not_rows` tells.
+    - `form`: one that is possible; of rows, :func:`.row_limits.why_not_rows` tells, of words
+      :func:`.words.why_not_words` as well.
     - `follow`: treatment of the epilogue.
     - Returns: `sch`. Its trace has all steps: TVM's primitives, ours, and two rewritings, see
-      :mod:`fuse_epilogue.rewrites.step`. "rows" writes the code of :data:`ROWS`; "borders" splits
-      the loops of :data:`TILES`.
+      :mod:`fuse_epilogue.rewrites.step`. "rows" writes the code of :data:`ROWS`, "rows_of_words" of
+      :data:`WORDS`; "borders" splits the loops of :data:`TILES`.
     - Raises tvm.s_tir.ScheduleError: the epilogue is not fusable, one of TVM's primitives refuses
       the loops, or the form is not possible.
     """
-    if form.name == ROWS:
+    if form.name in (ROWS, WORDS):
         follow(sch, conv)
-        parallel = form.parallel
-        rewrite(sch, conv, "rows", lanes=form.lanes, stream=form.stream, parallel=parallel)
+        step = "rows" if form.name == ROWS else "rows_of_words"
+        rewrite(sch, conv, step, lanes=form.lanes, stream=form.stream, parallel=form.parallel)
         return sch
     found = find_depthwise_conv(sch.get(conv))
     assert found is not None, "it was when this form was found to be possible"

@@ -13,9 +13,10 @@ from ....workloads.arguments import whole
 from ...choice import Choice, not_fused
 from ...depthwise_rule import DepthwiseRule, with_followers
 from .contiguous_conv import streams
-from .forms import ELEMENTS, ROWS, TILES, Form, written
+from .forms import ELEMENTS, ROWS, TILES, WORDS, Form, written
 from .row_limits import why_not_rows
 from .streaming import has_streaming_stores, is_large
+from .words import VNNI, why_not_words, word_lanes
 
 
 class DepthwiseConv1d(DepthwiseRule):
@@ -77,6 +78,10 @@ class DepthwiseConv1d(DepthwiseRule):
             return Choice("", why)
         large = is_large(fused.buffer) and has_streaming_stores(target)
         form = Form(ROWS, lanes, stream=large and streams(fused, lanes))
+        words = 0 if self.lanes else word_lanes(fused, target)
+        wide = words * VNNI.count
+        if words and not (why_not_rows(fused, wide) or why_not_words(fused, words)):
+            form = Form(WORDS, words, stream=large and streams(fused, wide))
         return Choice(form.name, schedule=written(sch.copy(), conv, form))
 
     def _loops(self, sch: s_tir.Schedule, conv: object, lanes: int, why: str) -> Choice:

@@ -14,6 +14,7 @@ from ....kernels.cpu.depthwise.contiguous_conv import streams
 from ....kernels.cpu.depthwise.forms import Form
 from ....kernels.cpu.depthwise.loops import channel_axis
 from ....kernels.cpu.depthwise.row_limits import why_not_rows
+from ....kernels.cpu.depthwise.words import VNNI, why_not_words
 from ....recognize.depthwise import DepthwiseConv
 from ....rewrites.epilogue import NONE, Epilogue, fuse
 from ....rewrites.fused_conv import find_fused_conv
@@ -21,7 +22,16 @@ from ....tir.walk import uses
 from ...machines.cpu import Cpu
 from ..patterns import match_conv
 from ..request import Request
-from .depthwise_problem import ELEMENTS, NAMES, ROWS, TILES, ConvProblem, Way, follow
+from .depthwise_problem import (
+    ELEMENTS,
+    NAMES,
+    ROWS,
+    TILES,
+    WORDS,
+    ConvProblem,
+    Way,
+    follow,
+)
 
 
 def find_conv(request: Request) -> ConvProblem | None:
@@ -87,6 +97,16 @@ def _rows(
             possible.add((mode, ROWS, each))
             if machine.streams and streams(fused, each):
                 streamed.add((mode, ROWS, each))
+            wide = each * VNNI.count
+            if (
+                each > machine.dot_products
+                or why_not_rows(fused, wide)
+                or why_not_words(fused, each)
+            ):
+                continue
+            possible.add((mode, WORDS, each))
+            if machine.streams and streams(fused, wide):
+                streamed.add((mode, WORDS, each))
     return frozenset(possible), frozenset(streamed), "" if possible else why
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....kernels.cpu.depthwise.loops import COLUMNS, UNROLLED, UNROLLED_AT_BORDERS
+from ....kernels.cpu.depthwise.words import VNNI
 from ....rewrites.epilogue import ABSORBED, NONE
 from ..cost import Terms, overlapped, traffic_seconds, usable_cores
 from ..nest import Access, Nest
@@ -38,7 +39,8 @@ def cost(problem: ConvProblem, points: Points) -> Terms:
     p, machine, core = points, problem.machine, problem.machine.core
     rows, columns, taps = (problem.sizes[name] for name in ("rows", "columns", "taps"))
     # The numbers of the forms are those of .conv_problem, which imports this.
-    tiles, in_rows, by_element = (p["form"] == form for form in (0, 1, 2))
+    tiles, rows_alone, by_element, words = (p["form"] == form for form in (0, 1, 2, 3))
+    in_rows = rows_alone | words
     vectors = p["vectors"]
     lanes = np.where(by_element, 1, np.minimum(p["lanes"], _neighbours(problem)))
     each, ends = _clocks(problem, p, lanes, tiles, in_rows)
@@ -92,8 +94,11 @@ def _clocks(
 
 def _of_vector(problem: ConvProblem, p: Points, lanes: Any, after: Any, in_rows: Any) -> Any:
     """Return the clocks of a vector of sums, with what follows."""
-    machine, core, taps = problem.machine, problem.machine.core, problem.sizes["taps"]
-    vectors = p["vectors"]
+    machine, core, vectors = problem.machine, problem.machine.core, p["vectors"]
+    words = p["form"] == 3
+    # Four taps of a word are one, with one window of its own.
+    count = problem.sizes["taps"]
+    taps = np.where(words, -(-count // VNNI.count), count)
     # A load at an odd place is one of two lines every other time or more; elements that are not
     # neighbours are loaded one by one.
     crossing = 1 + core.crossing * np.minimum(1.0, lanes * problem.bytes / machine.line)
@@ -104,9 +109,10 @@ def _of_vector(problem: ConvProblem, p: Points, lanes: Any, after: Any, in_rows:
     # Taps stay in registers where there are enough of them.
     kept = taps + vectors + 2 <= machine.registers
     loads = np.where(in_rows, 1.0, taps * crossing + np.where(kept, 0.0, taps / vectors))
-    shuffles = np.where(in_rows, (taps - 1.0) * _shifting(problem, lanes), 0.0)
+    moved = np.where(words, taps, taps - 1.0)
+    shuffles = np.where(in_rows, moved * _shifting(problem, lanes), 0.0)
     # A conversion to a wider type also moves lanes: two instructions.
-    converts = 2 * np.where(in_rows, 1, taps) * (problem.bits > 8 * problem.bytes)
+    converts = 2 * np.where(in_rows, 1, taps) * (problem.bits > 8 * problem.bytes) * ~words
     units = (taps + converts) / core.fma + (shuffles + after) / core.add
     issued = loads + taps + shuffles + converts + after + 1 + 3 / vectors
     busiest = np.maximum.reduce(

@@ -5,8 +5,9 @@
 The forms that it may have, and how they are written, are those of
 :mod:`fuse_epilogue.kernels.cpu.depthwise.forms`, which the rule for LLVM has too. "rows": every
 element of x is loaded once, and the windows of the taps are put together in registers. "tiles":
-TVM's loops, with a load for every tap. "elements": one sum after the other. Rows are written with
-all that follows; the others can leave it in loops of its own.
+TVM's loops, with a load for every tap. "elements": one sum after the other. "words": rows of 8-bit
+integers, four taps in one instruction. Rows and words are written with all that follows; the others
+can leave it in loops of its own.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ from ..problem import fusion_variable
 from ..space import Constraint, Point, Points, Space, Variable
 from .depthwise_cost import cost
 
-TILES, ROWS, ELEMENTS = 0, 1, 2
-NAMES = {TILES: forms.TILES, ROWS: forms.ROWS, ELEMENTS: forms.ELEMENTS}
-_LABELS = {TILES: "tiles", ROWS: "rows", ELEMENTS: "elements"}
+TILES, ROWS, ELEMENTS, WORDS = 0, 1, 2, 3
+NAMES = {
+    TILES: forms.TILES,
+    ROWS: forms.ROWS,
+    ELEMENTS: forms.ELEMENTS,
+    WORDS: forms.WORDS,
+}
+_LABELS = {TILES: "tiles", ROWS: "rows", ELEMENTS: "elements", WORDS: "words"}
 PLAIN, STREAMED = 0, 1
 _VECTORS = (1, 2, 4, 8)
 
@@ -75,7 +81,7 @@ class ConvProblem(Conv[Cpu]):
                 tuple(known),
                 "",
                 "how x is loaded: tiles, for every tap again; rows, once for all taps; elements, "
-                "for one sum after the other",
+                "for one sum after the other; words, in rows for four taps at once",
                 tuple(_LABELS[form] for form in known),
             ),
             Variable("vectors", _VECTORS, "vectors", "vectors of a tile"),
@@ -152,7 +158,7 @@ def _among(p: Points, ways: frozenset[Way]) -> Any:
 
 
 def _code(fusion: Any, form: Any, lanes: Any) -> Any:
-    return (lanes * 3 + form) * 3 + fusion
+    return (lanes * len(NAMES) + form) * 3 + fusion
 
 
 def follow(point: Point) -> Any:
