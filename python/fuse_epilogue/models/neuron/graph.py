@@ -20,6 +20,7 @@ from tvm.ir import Call, GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.target import Target
 
+from ...kernels.trainium.tiles import FLOATS
 from ...neuron.values import numpy_dtype
 from ...tir.walk import handle, operator_name
 from ..graph.rewriting import graph_pass, rewritten
@@ -88,6 +89,7 @@ def _lowered(mod: ir.IRModule) -> ir.IRModule:
         *graph_passes(channels_last=False),
         SlicesOfTakes(),
         KnownShapes(),
+        MasksAsNumbers(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
     ]
@@ -135,6 +137,61 @@ def _element(data: Any, axis: int, place: int) -> Any:
     return te.compute(
         shape, lambda *index: data[(*index[:axis], place, *index[axis:])], name="element"
     )
+
+
+# ---- Constant masks -----------------------------------------------------------------------------
+
+
+@graph_pass
+def MasksAsNumbers(mod: ir.IRModule) -> ir.IRModule:
+    """Choose by numbers where ``where`` has a constant mask: engines load no bools."""
+    return rewritten(mod, _Masker)
+
+
+@mutator
+class _Masker(PyExprMutator):
+    def visit_call_(self, call: Any) -> Any:
+        """Return a choice by 1 and 0 for one by a constant of bools."""
+        call = super().visit_call_(call)
+        if operator_name(call) != "relax.where" or not isinstance(call.args[0], GenericConst):
+            return call
+        dtype, mask = str(call.ty.dtype), call.args[0].value.numpy()
+        if dtype not in FLOATS or str(mask.dtype) != "bool":
+            return call
+        numbers = relax.const(mask.astype(numpy_dtype(dtype)), dtype)
+        shape = [int(size) for size in call.ty.shape]
+        values = [_as_number(each, shape) for each in call.args[1:]]
+        return self.builder_.call_te(_chosen, numbers, *values, shape, primfunc_name_hint="where")
+
+
+def _as_number(value: Any, shape: list[int]) -> Any:
+    """Return the number of a constant without axes; anything else as it is.
+
+    Kernels have no infinite constants: they load a row of them.
+    """
+    if not isinstance(value, GenericConst) or value.value.numpy().ndim:
+        return value
+    number, dtype = value.value.numpy(), str(value.ty.dtype)
+    if not np.isfinite(number):
+        return relax.const(np.full(shape[-1:], number), dtype)
+    return tirx.const(float(number), dtype)
+
+
+def _chosen(mask: Any, inside: Any, outside: Any, shape: list[int]) -> Any:
+    """Return one array where a mask is not 0 and another one elsewhere; all are broadcast."""
+
+    def at(data: Any, index: tuple[Any, ...]) -> Any:
+        if not isinstance(data, te.Tensor):
+            return data
+        own = index[len(index) - len(data.shape) :]
+        pairs = zip(own, data.shape, strict=True)
+        return data(*(0 if int(size) == 1 else place for place, size in pairs))
+
+    def element(*index: Any) -> Any:
+        chosen = at(mask, index) != tirx.const(0, mask.dtype)
+        return tirx.Select(chosen, at(inside, index), at(outside, index))
+
+    return te.compute(shape, element, name="where")
 
 
 # ---- Reading ------------------------------------------------------------------------------------
