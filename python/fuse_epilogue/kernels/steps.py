@@ -185,6 +185,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "neuron_conv2d_tiles": Rewriting(
         {"rows": int, "whole": bool, "by_scalar": bool}, neuron.conv2d_tiles
     ),
+    "neuron_windows": Rewriting({"rows": int, "by_vector": bool}, neuron.windows),
     "neuron_movement": Rewriting({"transposed": bool}, neuron.movement),
     "neuron_update": Rewriting({}, neuron.update),
     "neuron_stream": Rewriting({"by_vector": bool}, neuron.stream),

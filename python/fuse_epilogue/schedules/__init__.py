@@ -123,6 +123,7 @@ def neuron_rules(finite: bool = False, round_shares: bool = False) -> tuple[Rule
         neuron.Elementwise(),
         neuron.Attention(finite=finite, round_shares=round_shares),
         neuron.Conv2d(finite=finite),
+        neuron.Windows2d(),
         neuron.RowStages(),
         neuron.StreamUpdate(),
         neuron.StreamConv(),

@@ -81,20 +81,20 @@ def find_conv2d(func: tirx.PrimFunc) -> Convolution2d:
     if len(before) != place or place > 1:
         raise NotRewritten("more than padding comes before its sums")
     sum_var = tirx.Var("sum", "float32")
-    output, result = _followed(program, place, sum_var)
+    output, result = followed(program, place, sum_var)
     image, out_channel, row, column = sums.axes
     channel, tap_row, tap_column = sums.reduced
-    if not _is_at(weight, (out_channel, channel, tap_row, tap_column)):
+    if not is_at(weight, (out_channel, channel, tap_row, tap_column)):
         raise NotRewritten(_NO_CONV)
-    if not _is_at(x, (image, channel)):
+    if not is_at(x, (image, channel)):
         raise NotRewritten(f"{_NO_CONV}: it has groups, or channels that are not the second axis")
-    along_rows = _step(x.indices[2], row, tap_row)
-    along_columns = _step(x.indices[3], column, tap_column)
+    along_rows = step_of(x.indices[2], row, tap_row)
+    along_columns = step_of(x.indices[3], column, tap_column)
     if column.extent > BANK:
         raise NotRewritten(
             f"a row of its result has {column.extent} columns, a bank of PSUM {BANK}"
         )
-    padded, places = _image(x, before, str(row.var.ty.dtype))
+    padded, places = image_of(x, before, str(row.var.ty.dtype))
     found = Convolution2d(
         func=func,
         image=image,
@@ -116,11 +116,11 @@ def find_conv2d(func: tirx.PrimFunc) -> Convolution2d:
     )
     _check_types(found)
     for load in found.others.values():
-        _check_other(found, load)
+        check_other(found, load)
     return found
 
 
-def _image(x: Any, padding: Sequence[Stage], index: str) -> tuple[Any, tuple[Any, ...]]:
+def image_of(x: Any, padding: Sequence[Stage], index: str) -> tuple[Any, tuple[Any, ...]]:
     """Return an element of the image, with its padding, and the variables for its place."""
     if padding:
         return padding[0].value, tuple(axis.var for axis in padding[0].axes)
@@ -155,7 +155,7 @@ def _factors(sums: Stage) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def _is_at(load: Any, axes: Sequence[Axis]) -> bool:
+def is_at(load: Any, axes: Sequence[Axis]) -> bool:
     """Whether the first indices of a load are some axes; one of a single value may be 0."""
     return len(load.indices) == 4 and all(
         same(index, axis.var) or (axis.extent == 1 and isinstance(index, prim.IntImm))
@@ -163,19 +163,19 @@ def _is_at(load: Any, axes: Sequence[Axis]) -> bool:
     )
 
 
-def _step(index: Any, own: Axis, tap: Axis) -> tuple[int, int]:
+def step_of(index: Any, own: Axis, tap: Axis) -> tuple[int, int]:
     """Return stride and dilation of an index of the image."""
     found = affine_of(index, [own.var, tap.var])
     if found is None or found.constant != 0:
-        raise NotRewritten(f"{_NO_CONV}: its windows are not a stride and a dilation")
+        raise NotRewritten("its windows are not at a stride, with a dilation")
     stride = found.factors[0] if own.extent > 1 else 1
     dilation = found.factors[1] if tap.extent > 1 else 1
     if stride < 1 or dilation < 1:
-        raise NotRewritten(f"{_NO_CONV}: its windows are not a stride and a dilation")
+        raise NotRewritten("its windows are not at a stride, with a dilation")
     return stride, dilation
 
 
-def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
+def followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
     """Return the output and the value that is stored in it, in the axes of the sums."""
     sums = program.stages[place]
     if place == len(program.stages) - 1:
@@ -188,7 +188,7 @@ def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
     fits = len(last.axes) == 4 and [a.extent for a in last.axes] == [a.extent for a in sums.axes]
     if len(small.stages) != place + 2 or not own or not fits or not program.is_param(last.output):
         raise NotRewritten("what follows its sums does not compute one element of each")
-    if not all(_is_at(load, last.axes) for load in own):
+    if not all(is_at(load, last.axes) for load in own):
         raise NotRewritten("what follows its sums does not compute one element of each")
     value = replace(
         last.value, TensorLoad, lambda load: sum_var if same(load.source, sums.output) else load
@@ -197,13 +197,13 @@ def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
     return last.output, substitute(value, table)
 
 
-def _check_other(found: Convolution2d, load: Any) -> None:
+def check_other(found: Any, load: Any) -> None:
     """Refuse what is neither one value of a channel nor of the shape of the result."""
     name = str(load.source.name)
     axes = (found.image, found.out_channel, found.row, found.column)
     if str(load.source.ty.dtype) not in FLOATS:
         raise NotRewritten(f"'{name}' holds {load.source.ty.dtype}")
-    if _is_at(load, axes):
+    if is_at(load, axes):
         return
     used = [axis for axis in axes if uses(load, axis.var)]
     plain = all(

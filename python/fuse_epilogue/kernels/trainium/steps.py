@@ -12,7 +12,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...rewrites.step import NotRewritten
-from . import attention_blocks, conv2d_blocks, depthwise_blocks, product_blocks
+from . import attention_blocks, conv2d_blocks, depthwise_blocks, product_blocks, window_tiles
 from .attention import Tiling as AttentionTiling
 from .attention import find_attention
 from .conv2d import Tiling as ConvTiling
@@ -21,6 +21,7 @@ from .movement import moved
 from .outline import part_of, put_back
 from .read_conv2d import find_conv2d
 from .read_product import product_in
+from .read_windows import find_windows
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
 from .row_stages import find_row_stages
@@ -30,6 +31,8 @@ from .stream_conv import find_stream
 from .stream_tiles import rewritten as stream_rewritten
 from .stream_update import rewritten as update_rewritten
 from .tiles import BANK, PARTITIONS
+from .windows import Tiling as WindowTiling
+from .windows import most_rows
 
 
 def product(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFunc:
@@ -131,6 +134,15 @@ def conv2d_tiles(
         raise NotRewritten(f"a bank of PSUM has room for 1 to {most} rows of its sums, not {rows}")
     tiling = ConvTiling(rows, whole, by_scalar)
     return put_back(func, func, conv2d_blocks.rewritten(found, tiling))
+
+
+def windows(func: tirx.PrimFunc, _: str, rows: int, by_vector: bool) -> tirx.PrimFunc:
+    """Rewrite a reduction of windows in tiles, see :mod:`.window_tiles`."""
+    found = find_windows(func)
+    most = most_rows(found)
+    if not 1 <= rows <= most:
+        raise NotRewritten(f"SBUF has room for 1 to {most} rows of its results, not {rows}")
+    return put_back(func, func, window_tiles.rewritten(found, WindowTiling(rows, by_vector)))
 
 
 def movement(func: tirx.PrimFunc, _: str, transposed: bool) -> tirx.PrimFunc:

@@ -10,6 +10,7 @@ from ...kernels.trainium.row_stages import RowStages
 from ...kernels.trainium.stream_conv import StreamConv
 from ...kernels.trainium.stream_update import StreamUpdate
 from ...kernels.trainium.transposes import Transpose
+from ...kernels.trainium.windows import Windows2d
 
 __all__ = [
     "Attention",
@@ -23,4 +24,5 @@ __all__ = [
     "StreamConv",
     "StreamUpdate",
     "Transpose",
+    "Windows2d",
 ]

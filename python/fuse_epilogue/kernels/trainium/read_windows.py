@@ -1,0 +1,194 @@
+"""Reads a function as a reduction of windows of each channel: 2-D depthwise convolution, pooling.
+
+    out[n, c, h, w] = f(init (+) .. (+) x[n, c, h * stride + kh * dilation, ..] * weight[c, kh, kw])
+
+`(+)` adds, or is a maximum or a minimum; only sums have weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad, prim
+
+from ...recognize.stages import Axis, Stage, read_program
+from ...rewrites.step import NotRewritten
+from ...tir.build import replace
+from ...tir.expressions import is_zero
+from ...tir.walk import loads, same, substitute, uses
+from .read_conv2d import check_other, followed, image_of, is_at, step_of
+from .tiles import FLOATS, is_fixed
+
+#: How the elements of a window are combined.
+COMBINED = {prim.Add: "add", prim.Max: "maximum", prim.Min: "minimum"}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A reduction of windows that can be scheduled; expressions are in the axes of its results.
+
+    - `image`, `out_channel`, `row`, `column`: the axes of the result, in its order.
+    - `tap_rows`, `tap_columns`: size of a window.
+    - `shape`: shape of the images with their padding.
+    - `strides`, `dilations`: values for rows and columns.
+    - `padded` (Expr): an element of an image, in `places`.
+    - `combine` (type): `prim.Add`, `prim.Max` or `prim.Min`.
+    - `init` (Expr): a constant.
+    - `weight` (tvm.ir.TensorLoad or None): in `out_channel` and `taps`.
+    - `taps`: variables of the place in a window.
+    - `sum` (tvm.ir.Var): a finished reduction in `result`.
+    - `result`: Expr.
+    - `output`: tvm.tirx.Buffer.
+    """
+
+    func: tirx.PrimFunc
+    image: Axis
+    out_channel: Axis
+    row: Axis
+    column: Axis
+    tap_rows: int
+    tap_columns: int
+    shape: tuple[int, ...]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    padded: Any
+    places: tuple[Any, ...]
+    combine: Any
+    init: Any
+    weight: Any
+    taps: tuple[Any, Any]
+    sum: Any
+    result: Any
+    output: Any
+
+    @property
+    def dtype(self) -> str:
+        """Type of the images."""
+        return str(self.padded.ty.dtype)
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The loads that results depend on besides reductions, by their text."""
+        return {str(load): load for load in loads(self.result)}
+
+
+_NO_WINDOWS = "it is not one 2-D depthwise convolution or pooling in layout NCHW"
+
+
+def find_windows(func: tirx.PrimFunc) -> Windows:
+    """Return the reduction of windows that a function computes.
+
+    - `func`: not scheduled.
+    - Raises NotRewritten: it computes something else.
+    """
+    program = read_program(func) if is_fixed(func) else None
+    if program is None or sum(bool(stage.reduced) for stage in program.stages) != 1:
+        raise NotRewritten(_NO_WINDOWS)
+    place = next(at for at, stage in enumerate(program.stages) if stage.reduced)
+    sums = program.stages[place]
+    combine, x, weight = _parts(sums)
+    before = [stage for stage in program.stages[:place] if sums.reads(stage.output)]
+    if len(before) != place or place > 1:
+        raise NotRewritten("more than padding comes before its windows")
+    image, channel, row, column = sums.axes
+    x, weight = (_without_units(load, sums) for load in (x, weight))
+    if not is_at(x, (image, channel)):
+        raise NotRewritten(f"{_NO_WINDOWS}: its windows are not of the result's channel")
+    taps = [_tap(index, sums) for index in x.indices[2:]]
+    own = [step_of(x.indices[2 + at], (row, column)[at], taps[at]) for at in range(2)]
+    inner = {axis.var for axis in sums.reduced if axis.extent > 1}
+    if inner != {tap.var for tap in taps if tap.extent > 1}:
+        raise NotRewritten(f"{_NO_WINDOWS}: it reduces more than rows and columns of a window")
+    if weight is not None and uses(weight, image.var, row.var, column.var):
+        raise NotRewritten(f"{_NO_WINDOWS}: its weights are not those of a channel")
+    total = tirx.Var("sum", str(sums.output.dtype))
+    output, result = followed(program, place, total)
+    result = replace(result, prim.Cast, lambda cast: _divisor(cast, sums))
+    padded, places = image_of(x, before, str(row.var.ty.dtype))
+    found = Windows(
+        func=func,
+        image=image,
+        out_channel=channel,
+        row=row,
+        column=column,
+        tap_rows=taps[0].extent,
+        tap_columns=taps[1].extent,
+        shape=tuple(int(size) for size in x.source.ty.shape),
+        strides=(own[0][0], own[1][0]),
+        dilations=(own[0][1], own[1][1]),
+        padded=padded,
+        places=places,
+        combine=combine,
+        init=sums.init,
+        weight=weight,
+        taps=(taps[0].var, taps[1].var),
+        sum=total,
+        result=result,
+        output=output,
+    )
+    _check(found)
+    return found
+
+
+def _parts(sums: Stage) -> tuple[Any, Any, Any]:
+    """Return how windows are combined, the load of the image, and that of the weights or None."""
+    value, kind = sums.value, type(sums.value)
+    if len(sums.axes) != 4 or len(sums.stores) != 1 or kind not in COMBINED or sums.init is None:
+        raise NotRewritten(_NO_WINDOWS)
+    own = [isinstance(e, TensorLoad) and same(e.source, sums.output) for e in (value.a, value.b)]
+    if sum(own) != 1 or loads(sums.init):
+        raise NotRewritten(_NO_WINDOWS)
+    term = value.b if own[0] else value.a
+    weighted = kind is prim.Add and isinstance(term, prim.Mul)
+    factors = [_widened(each) for each in ((term.a, term.b) if weighted else (term,))]
+    if not all(isinstance(e, TensorLoad) and len(e.indices) == 4 for e in factors):
+        raise NotRewritten(_NO_WINDOWS)
+    factors.sort(key=lambda load: not uses(load, sums.axes[3].var, sums.axes[0].var))
+    if kind is prim.Add and (str(value.ty.dtype) != "float32" or not is_zero(sums.init)):
+        raise NotRewritten("its windows are not summed in float32, from zero on")
+    return kind, factors[0], factors[1] if weighted else None
+
+
+def _widened(expr: Any) -> Any:
+    """Return an expression without its cast to float32."""
+    cast = isinstance(expr, prim.Cast) and str(expr.ty.dtype) == "float32"
+    return expr.value if cast else expr
+
+
+def _without_units(load: Any, sums: Stage) -> Any:
+    """Return a load with zeros for the reduced axes of one value."""
+    units = [axis.var for axis in sums.reduced if axis.extent == 1]
+    return None if load is None else substitute(load, {v: tirx.const(0, v.ty.dtype) for v in units})
+
+
+def _tap(index: Any, sums: Stage) -> Axis:
+    """Return the axis of a window's rows or columns; one of a single value if there is none."""
+    used = [axis for axis in sums.reduced if axis.extent > 1 and uses(index, axis.var)]
+    if len(used) > 1:
+        raise NotRewritten("its windows are not at a stride, with a dilation")
+    return used[0] if used else Axis(tirx.Var("k", str(sums.axes[0].var.ty.dtype)), 1)
+
+
+def _divisor(cast: Any, sums: Stage) -> Any:
+    """Return a cast integer, such as the number of elements of a window, as a constant if it is."""
+    if "int" not in str(cast.value.ty.dtype):
+        return cast
+    value = sums.analyzer().simplify(cast.value)
+    return tirx.const(float(int(value)), cast.ty.dtype) if isinstance(value, prim.IntImm) else cast
+
+
+def _check(found: Windows) -> None:
+    """Refuse other types than floats, and results that depend on where they are."""
+    read = [str(load.source.ty.dtype) for load in loads(found.padded)]
+    if read != [found.dtype] or found.dtype not in FLOATS:
+        raise NotRewritten(f"its images hold {', '.join(read)}")
+    if found.weight is not None and str(found.weight.source.ty.dtype) not in FLOATS:
+        raise NotRewritten(f"its weights hold {found.weight.source.ty.dtype}")
+    for load in found.others.values():
+        check_other(found, load)
+    axes = [axis.var for axis in (found.image, found.out_channel, found.row, found.column)]
+    numbers = replace(found.result, TensorLoad, lambda load: tirx.const(0, load.ty.dtype))
+    if uses(numbers, *axes):
+        raise NotRewritten("what follows its windows depends on a result's place")
