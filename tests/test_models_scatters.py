@@ -23,7 +23,8 @@ def model(axis: int, reduction: str, shared: bool, less: int = 0) -> tvm.IRModul
     shape = [COUNT if at == axis else size - less for at, size in enumerate(SIZES)]
     one = [*shape[: axis + 1], *[1] * (2 - axis)]
     x = relax.Var("x", relax.TensorType(SIZES, "float32"))
-    at = relax.Var("at", relax.TensorType(one if shared else shape, "int64"))
+    dtype = "int32" if axis == 1 else "int64"
+    at = relax.Var("at", relax.TensorType(one if shared else shape, dtype))
     updates = relax.Var("updates", relax.TensorType(shape, "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x, at, updates]):
@@ -43,6 +44,7 @@ def test_rows_take_their_updates_in_order(axis: int, reduction: str) -> None:
     mod = model(axis, reduction, shared, less=reduction in ("max", "min"))
     params = mod["main"].params
     at = rng.integers(-SIZES[axis], SIZES[axis], [int(n) for n in params[1].ty.shape])
+    at = at.astype(str(params[1].ty.dtype.dtype))
     x, updates = (
         rng.integers(-3, 4, [int(n) for n in each.ty.shape]).astype("float32")
         for each in (params[0], params[2])

@@ -120,7 +120,7 @@ def _loops(
                 at = [*([part // parts] if axis else []), *inner]
                 at[-1] = part % parts * width + at[-1]
                 of_row = [0 if int(n) == 1 else i for n, i in zip(index.shape, at, strict=True)]
-                place = index[tuple(of_row)]
+                place = T.cast(index[tuple(of_row)], "int64")
                 place = tirx.Select(place < 0, place + data.shape[axis], place)
                 to = [*at[:axis], place, *at[axis + 1 :]]
                 T.buffer_store(result, combine(result[tuple(to)], updates[tuple(at)]), to)
