@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,15 @@ def arrays(given: argparse.Namespace, signature: Signature) -> list[np.ndarray]:
     except (TypeError, ValueError) as error:
         raise output.InputError(f"--input: {error}") from error
     return ordered
+
+
+@contextlib.contextmanager
+def named_indices() -> Iterator[None]:
+    """Raise InputError where a call of a model finds an index outside of its array."""
+    try:
+        yield
+    except IndexError as error:
+        raise output.InputError(f"--input: {error}") from error
 
 
 def _array(path: str) -> np.ndarray:

@@ -20,7 +20,8 @@ def run(given: argparse.Namespace) -> Answer:
     except model_files.Refused as error:
         return Answer(str(error), {"error": str(error)}, output.REFUSED)
     arrays = model_files.arrays(given, model.signature)
-    report = model.profile(*arrays, repeats=given.repeats)
+    with model_files.named_indices():
+        report = model.profile(*arrays, repeats=given.repeats)
     if given.html:
         write(given.html, report.to_html())
     total = f"{report.total_s * 1e3:,.3f} ms in functions, median of {given.repeats} runs"

@@ -27,7 +27,8 @@ def run(given: argparse.Namespace) -> Answer:
     several = len(model.signature.outputs) > 1
     if given.out and several and Path(given.out).suffix == ".npy":
         raise output.InputError(f"--out '{given.out}': the model has several results, use .npz")
-    found = model(*arrays)
+    with model_files.named_indices():
+        found = model(*arrays)
     results = {
         kind.name: np.asarray(each)
         for kind, each in zip(

@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.support import cc
 
 from .arrays import ReadyInputs, as_argument, returner
+from .index_errors import with_index
 from .report import ModelReport
 from .signature import Signature, with_sizes
 from .sizes import function_name, label_of
@@ -146,6 +147,8 @@ class CompiledModel:
             device.
         ValueError
             An array has another shape.
+        IndexError
+            An index is outside of the array that it is for; nothing was read or written there.
         RuntimeError
             The model is for a GPU, and this machine has none.
 
@@ -187,17 +190,23 @@ class CompiledModel:
         >>> type(model.called([a, a, bias], tvm.runtime.tensor(a))).__name__
         'Tensor'
         """
+        arguments = inputs
         for entry in () if self._on_gpu else self._entries:
             if entry.ready.numpy(inputs) or entry.ready.torch(inputs):
-                results = entry.run(*inputs)
                 break
         else:
             entry, arguments = self._checked(inputs)
+        try:
             results = entry.run(*arguments)
+        except IndexError as error:
+            raise self._with_index(error, entry, arguments) from None
         back = returner(like, self._on_gpu)
         if self.signature.is_tuple:
             return tuple(back(each) for each in results)
         return back(results)
+
+    def _with_index(self, error: IndexError, entry: _Entry, arguments: Sequence[Any]) -> IndexError:
+        return with_index(error, self._virtual_machine(), function_name(entry.sizes), arguments)
 
     def _checked(self, inputs: Sequence[Any]) -> tuple[_Entry, list[Any]]:
         """Return the function for the sizes of any arrays, and these as tensors that fit it."""
@@ -238,7 +247,7 @@ class CompiledModel:
 
         Raises
         ------
-        TypeError, ValueError
+        TypeError, ValueError, IndexError
             As a call; or `repeats` is below 1.
 
         Example
@@ -256,7 +265,10 @@ class CompiledModel:
             raise ValueError(f"repeats must be an integer from 1, not {repeats!r}")
         entry, arguments = self._checked(inputs)
         name = function_name(entry.sizes)
-        runs = [self._seconds_by_name(name, arguments) for _ in range(repeats + 1)]
+        try:
+            runs = [self._seconds_by_name(name, arguments) for _ in range(repeats + 1)]
+        except IndexError as error:
+            raise self._with_index(error, entry, arguments) from None
         names = {each.name for each in self.report.functions}
         median = {name: statistics.median(run.get(name, 0.0) for run in runs[1:]) for name in names}
         self.report = self.report.with_measured(median, label_of(entry.sizes))

@@ -21,6 +21,7 @@ from .graph.channels_last import ChannelsLast
 from .graph.cleanup import FoldNoOps
 from .graph.degenerate import DegenerateOperators
 from .graph.folded import FoldArrays
+from .graph.index_checks import CheckIndices
 from .graph.joined_softmax import SplitJoinedSoftmax
 from .graph.narrow_products import NarrowProducts
 from .graph.norms import TWO_PASS_NORMS
@@ -117,7 +118,13 @@ def scheduled(
     with schedule.target:
         # dlight's rules and the planner's kinds for GPUs know images of layout NCHW.
         channels_last = channels_last and schedule.target.kind.name == "llvm"
-        groups = [SplitJoinedSoftmax(), GroupAttention(), GroupRows(), ScatterRows()]
+        groups = [
+            CheckIndices(),
+            SplitJoinedSoftmax(),
+            GroupAttention(),
+            GroupRows(),
+            ScatterRows(),
+        ]
         grouping = groups if schedule.target.kind.name == "llvm" else []
         passes = [*graph_passes(channels_last), *grouping, *function_passes()]
         lowered = ir.transform.Sequential(passes)(mod)

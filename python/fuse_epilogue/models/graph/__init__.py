@@ -11,6 +11,8 @@ channels_last.py, transposes.py                 layouts
 reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers
 transposed_convolutions.py                      transposed convolutions
+index_checks.py, index_ranges.py                indices that are outside of their arrays
+index_check_function.py                         the function that finds them
 scatters.py                                     scatters
 attention_groups.py, joined_softmax.py          attention as one function
 row_groups.py                                   reductions along the same rows as one function

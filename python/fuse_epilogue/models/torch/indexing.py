@@ -71,7 +71,17 @@ class _Places:
             index = self.emit(relax.op.astype(importer.env[nodes[dim]], "int64"))
             is_negative = relax.op.less(index, relax.const(0, "int64"))
             index = self.emit(relax.op.where(is_negative, relax.op.add(index, size), index))
-            flat = index if flat is None else self.emit(relax.op.add(flat * size, index))
+            if flat is None:
+                flat = index
+                continue
+            # An index that is not in its own dimension is in none, rather than in the next row.
+            is_outside = relax.op.logical_or(
+                relax.op.less(index, relax.const(0, "int64")),
+                relax.op.greater_equal(index, size),
+            )
+            outside = self._as_tensor(self.count)
+            index = self.emit(relax.op.where(is_outside, outside, index))
+            flat = self.emit(relax.op.add(flat * size, index))
         flat = self.emit(relax.op.broadcast_to(flat, self.shape))
         return self.emit(relax.op.reshape(flat, [math.prod(self.shape)]))
 
