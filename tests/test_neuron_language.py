@@ -37,7 +37,7 @@ REFUSED = [
     # Arguments of instructions.
     ("nisa.tensor_copy(t)", "needs src"),
     ("nisa.tensor_copy(t, t, t)", "takes dst, src"),
-    ("nisa.tensor_copy(t, src=t, out=t)", "takes dst, src, not out"),
+    ("nisa.tensor_copy(t, src=t, out=t)", "takes dst, src here, not out"),
     ("nisa.tensor_copy(t, t, dst=t)", "dst is given twice"),
     # Python that is not available.
     ("r = (i for i in range(4))", "generators are not supported here"),
@@ -67,7 +67,7 @@ REFUSED_ON_THE_WALK = [
     ("nisa.tensor_copy(t, t, engine=2)", "not on 2"),
     ("nisa.tensor_copy(t, nisa.tensor_copy(t, t))", "src is a tile"),
     ("nisa.tensor_copy(t, *(t, t))", "takes dst, src"),
-    ("nisa.tensor_copy(t, **{'source': t})", "takes dst, src, not source"),
+    ("nisa.tensor_copy(t, **{'source': t})", "takes dst, src here, not source"),
     # Values.
     ("r = nl(1)", "nl cannot be called"),
     ("r = print.__self__", "no '.__self__'"),
@@ -251,6 +251,8 @@ def test_inputs_given_once_or_at_the_call() -> None:
         neuron.load(GOOD).check("trn1")
     with pytest.raises(ValueError, match="inputs names z"):
         neuron.load(GOOD, {"z": spec})
+    with pytest.raises(ValueError, match="inputs names nothing; the kernel takes x"):
+        neuron.load(GOOD, {})
     with pytest.raises(ValueError, match="the kernel is for"):
         neuron.load(GOOD, {"x": spec})(np.ones((64, 64), "float32"))
     with pytest.raises(TypeError, match="x: float64 is not a type"):

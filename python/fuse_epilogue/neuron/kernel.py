@@ -72,8 +72,8 @@ class Kernel:
         if inputs is not None:
             needed = set(text.parameters) - text.optional
             if not needed <= set(inputs) <= set(text.parameters):
-                names = ", ".join(text.parameters)
-                raise ValueError(f"inputs names {', '.join(inputs)}; the kernel takes {names}")
+                names, given = ", ".join(text.parameters), ", ".join(inputs) or "nothing"
+                raise ValueError(f"inputs names {given}; the kernel takes {names}")
             self.inputs = {
                 name: named_spec(name, inputs[name]) for name in text.parameters if name in inputs
             }

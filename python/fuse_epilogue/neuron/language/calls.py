@@ -160,7 +160,7 @@ def bind_names(instruction: Instruction, count: int, keys: list[str]) -> list[st
         if key == "mask":
             raise Refused("language", "there is no mask=: use a slice where it would hold")
         if key not in names and key not in instruction.ignored and key != "engine":
-            raise Refused("language", f"nisa.{name} takes {', '.join(names)}, not {key}")
+            raise Refused("language", f"nisa.{name} takes {', '.join(names)} here, not {key}")
         if key in bound:
             raise Refused("language", f"nisa.{name}: {key} is given twice")
         bound.append(key)
