@@ -195,7 +195,7 @@ def test_ranges_have_every_key_that_is_shown(name: str) -> None:
     keys = key_range(condition(i, j, n), i, j)
     assert keys is not None
     low, high = tirx.Var("low", "int64"), tirx.Var("high", "int64")
-    size, found = 9, keys(low, high)
+    size, found = 9, keys.bounds(low, high)
     analyzer = tvm.sym.Analyzer()
 
     def number(expr: Any, values: dict[Any, int]) -> int:
@@ -224,7 +224,7 @@ def test_ranges_of_conditions_bit_by_bit() -> None:
     i, j = (tirx.Var(each, "int64") for each in "ij")
     shown = tirx.bitwise_and(j <= i, tirx.bitwise_not(tirx.bitwise_or(i - j >= 5, j > i)))
     keys = key_range(shown, i, j)
-    assert keys is not None and keys(8, 15) == (4, 15)
+    assert keys is not None and keys.bounds(8, 15) == (4, 15)
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,22 @@ def test_constant_masks(mask: np.ndarray, text: str) -> None:
     assert mask_element(relax.const(np.ones_like(mask))) is ALL_TRUE
 
 
+@pytest.mark.parametrize("change", ["hidden", "first columns", "added"])
+def test_elements_of_constant_masks(change: str) -> None:
+    window = np.tri(6, 7, dtype=bool) ^ np.tri(6, 7, -2, dtype=bool)
+    shown = window | (np.tri(6, 7, dtype=bool) & (np.arange(7) < 2))
+    masks = {"hidden": ~window, "first columns": shown, "added": np.where(shown, 0, -1e9)}
+    mask = masks[change].astype("float32" if change == "added" else "bool")
+    element = mask_element(relax.const(mask))
+    assert element is not None
+    analyzer = tvm.sym.Analyzer()
+    for place, expected in np.ndenumerate(mask):
+        value = element(*(tirx.const(each, "int64") for each in place))
+        assert analyzer.simplify(value).value == expected
+    mask[2, 5] = mask[2, 2]
+    assert mask_element(relax.const(mask)) is None
+
+
 def test_products_of_all_their_batch_axes() -> None:
     x = relax.Var("x", relax.TensorType((2, 3, 4, 5), "float32"))
     y = relax.Var("y", relax.TensorType((6, 5, 7), "float32"))

@@ -40,7 +40,7 @@ def _is_written_out(call: Any, constant: Any) -> bool:
     """Whether the elements of a constant are expressions in the function: numbers, and masks."""
     if constant.ty.ndim == 0:
         return True
-    return call.op.name == "relax.where" and mask_element(constant) is not None
+    return call.op.name in _OF_MASKS and mask_element(constant) is not None
 
 
 def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
@@ -58,7 +58,7 @@ def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
         [
             UnflattenProducts(),
             FoldNoOps(),
-            relax.transform.LegalizeOps({"relax.where": _where, "relax.reshape": _reshape}),
+            relax.transform.LegalizeOps({**_OF_MASKS, "relax.reshape": _reshape}),
         ]
     )
     mod = passes(_module(group, inputs, results or group[-1:]))
@@ -165,21 +165,34 @@ def _fused(mod: ir.IRModule, inner: Any) -> Any:
 
 def _where(builder: Any, call: Any) -> Any:
     """Legalize a choice; elements of constants that are known become part of the function."""
+    if _element(call.args[0]) is ALL_TRUE:
+        return relax.op.broadcast_to(call.args[1], list(call.ty.shape))
+    return _by_elements(builder, call, tirx.Select)
+
+
+def _add(builder: Any, call: Any) -> Any:
+    """Legalize a sum, likewise."""
+    return _by_elements(builder, call, lambda a, b: a + b)
+
+
+def _by_elements(builder: Any, call: Any, of: Callable[..., Any]) -> Any:
+    """Return the call of a function that computes each element of some operands' elements."""
     known = [_element(each) for each in call.args]
-    condition = known[0]
-    shape = list(call.ty.shape)
-    if condition is ALL_TRUE:
-        return relax.op.broadcast_to(call.args[1], shape)
     tensors = [each for each, element in zip(call.args, known, strict=True) if element is None]
 
-    def where(*given: Any) -> Any:
+    def compute(*given: Any) -> Any:
         rest = iter(given)
         elements = [each if each is not None else _broadcast(next(rest)) for each in known]
         return te.compute(
-            shape, lambda *axes: tirx.Select(*(each(*axes) for each in elements)), "where"
+            list(call.ty.shape), lambda *axes: of(*(each(*axes) for each in elements)), name
         )
 
-    return builder.call_te(where, *tensors, primfunc_name_hint="where")
+    name = call.op.name.removeprefix("relax.")
+    return builder.call_te(compute, *tensors, primfunc_name_hint=name)
+
+
+#: Operators of which constant masks are operands, and how they are legalized.
+_OF_MASKS = {"relax.where": _where, "relax.add": _add}
 
 
 def _reshape(builder: Any, call: Any) -> Any:

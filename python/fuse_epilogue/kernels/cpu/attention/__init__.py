@@ -10,10 +10,11 @@
 
 Scores are transposed: queries are the lanes, so that the softmax needs no sum over lanes, and keys
 and values are read as they lie. One block of keys, if the scores of a block fit: then nothing is
-rescaled. Blocks of keys that a mask of places hides, be it causal or a window, are skipped. One or
-two queries, as in decoding, have a kernel of their own, with keys and columns as lanes. Sizes of
-blocks and of register tiles are chosen by their cost. Heads, queries and keys may be of any number:
-the last block is then as long as what is left.
+rescaled. Blocks of keys that a mask of places hides, be it causal or a window, with -inf or with a
+finite number, are skipped (`hidden_keys.py`, `skipped.py`). One or two queries, as in decoding,
+have a kernel of their own, with keys and columns as lanes. Sizes of blocks and of register tiles
+are chosen by their cost. Heads, queries and keys may be of any number: the last block is then as
+long as what is left.
 """
 
 from __future__ import annotations

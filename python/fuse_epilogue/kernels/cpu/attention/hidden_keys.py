@@ -1,13 +1,18 @@
 """Masks that hide keys from queries: blocks of keys that are hidden from a whole block are skipped.
 
-Causal masks are of this kind, with any offset, and windows on one side or on both: whatever has a
-range of keys for a range of queries (`key_ranges.py`).
+Causal masks are of this kind, with any offset, and windows on one side or on both, also with keys
+that every query sees: whatever has a range of keys for a range of queries (`key_ranges.py`).
+
+A mask may hide with a finite number, such as -1e9, in place of a score or added to it. The share of
+a hidden key is 0 then if the maximum of its row is far enough above: that is compared when all
+other blocks are done. A block of queries with a row of which it does not hold, as one that sees no
+key, is computed again with all keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +22,18 @@ from tvm.ir import prim
 
 from ....recognize.attention import Attention
 from ....tir.expressions import is_zero
+from ....tir.walk import same, substitute
 from ..loops import index, loop, sequence, wide
 from .key_block import buffer_of, first_of_vector, is_share_of_maximum
 from .key_ranges import KeyRange, key_range
 
 #: Bits of the exponent of a float32, all of which are set in infinities and NaN only.
 EXPONENT = 0x7F800000
+#: The largest biased exponent, bits below it, and what two exponents together are biased by beside
+#: that of their sum: a float is below 2 to its biased exponent - 126.
+MOST_EXPONENT, FRACTION, BIAS = 255, 23, 2 * 126 - 127
+#: The exponential of this number and of those below it is 0, also as a subnormal number.
+NO_SHARE = -104.0
 
 
 @dataclass(frozen=True)
@@ -30,15 +41,20 @@ class HiddenKeys:
     """A mask that hides the keys outside a range.
 
     - `keys`: the range of keys that any of some queries needs.
-    - `weight` (Expr): weight of a hidden key in the maximum.
+    - `weight` (Expr): weight of a hidden key in the maximum, or what is added to it.
+    - `added` (Expr or None): what a finite bound of `score` makes a bound of the weight beside what
+      is added to it, as an expression of `score`. None if hidden keys weigh `weight`.
+    - `compared`: whether hidden keys have a share if the maximum of their row is not far above.
     """
 
     keys: KeyRange
     weight: Any
+    added: Any = None
+    compared: bool = False
 
     def blocks(
         self, begin: Any, queries: int, size: int, count: Any, greatest: Any
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """Return the first block of keys that a block of queries needs, and the one after the last.
 
         - `begin` (Expr): the first query.
@@ -46,8 +62,9 @@ class HiddenKeys:
         - `count` (Expr): number of blocks of keys.
         - `greatest` (Expr): by :func:`greatest_exponent`, of the values. A hidden value that is
           infinite or NaN makes NaN of every query, as 0 times it: then all blocks are computed.
+        - Returns: the last one is whether blocks between these may be skipped, as 0 or 1.
         """
-        first, last = self.keys(begin, begin + index(queries - 1))
+        first, last = self.keys.bounds(begin, begin + index(queries - 1))
         finite = greatest < tirx.const(EXPONENT, "int32")
         begins, ends = index(0), count
         if first is not None:
@@ -55,7 +72,31 @@ class HiddenKeys:
         if last is not None:
             ends = tirx.min(count, tirx.floordiv(wide(last) + index(size), index(size)))
         ends = tirx.max(begins, ends)
-        return tirx.Select(finite, begins, index(0)), tirx.Select(finite, ends, count)
+        gaps = tirx.Select(finite, index(int(self.keys.has_gaps)), index(0))
+        return tirx.Select(finite, begins, index(0)), tirx.Select(finite, ends, count), gaps
+
+    def limit(self, score: Any, depth: int, exponents: Sequence[Any]) -> Any:
+        """Return the greatest weight that a hidden key may have.
+
+        - `score` (tvm.ir.Var): a score before `f`.
+        - `depth`: number of products of a score.
+        - `exponents`: of both operands, by :func:`greatest_exponent`. None are needed where nothing
+          is added.
+        """
+        if self.added is None:
+            return self.weight
+        one, other = (tirx.shift_right(each, _int(FRACTION)) for each in exponents)
+        # The sum of all products, and as much again for its rounding.
+        both = one + other + _int(math.ceil(math.log2(depth)) + 1 - BIAS)
+        both = tirx.min(_int(MOST_EXPONENT), tirx.max(_int(1), both))
+        infinite = tirx.max(one, other) >= _int(MOST_EXPONENT)
+        bits = tirx.shift_left(tirx.Select(infinite, _int(MOST_EXPONENT), both), _int(FRACTION))
+        bound = tirx.reinterpret("float32", bits)
+        return self.weight + substitute(self.added, {score: bound})
+
+
+def _int(value: int) -> Any:
+    return tirx.const(value, "int32")
 
 
 def hidden_keys(found: Attention) -> HiddenKeys | None:
@@ -63,23 +104,61 @@ def hidden_keys(found: Attention) -> HiddenKeys | None:
 
     Hidden keys have the share 0, whatever their score, and count as a constant in the maximum: the
     mask is also that of the shares, or the constant is -inf, whose exponential is 0 since no
-    maximum is below the finite number that it starts from.
+    maximum is below the finite number that it starts from. Or they have it where the maximum of
+    their row is far above.
     """
     share, weight = found.share, found.weight
     condition, hidden = _shown(weight)
+    added, compared = None, False
+    if condition is None:
+        condition, hidden, added = _added(weight, found.score)
+        compared = True
     if condition is None or hidden.value != hidden.value:
         return None
-    if isinstance(share, prim.Select):
+    if isinstance(share, prim.Select) and added is None:
         condition = share.condition
-        same = tvm_ffi.structural_equal(condition, weight.condition)
-        if not same or not weight.false_value.same_as(hidden) or not is_zero(share.false_value):
+        is_mask = tvm_ffi.structural_equal(condition, weight.condition)
+        if not is_mask or not weight.false_value.same_as(hidden) or not is_zero(share.false_value):
             return None
-    elif hidden.value != -math.inf or not is_share_of_maximum(found):
+    elif not is_share_of_maximum(found):
         return None
     elif not isinstance(found.lowest, prim.FloatImm) or not math.isfinite(found.lowest.value):
         return None
+    else:
+        compared = compared or hidden.value != -math.inf
     keys = key_range(condition, found.query.var, found.key.var)
-    return None if keys is None else HiddenKeys(keys, hidden)
+    return None if keys is None else HiddenKeys(keys, hidden, added, compared)
+
+
+def _added(weight: Any, score: Any) -> tuple[Any, Any, Any]:
+    """Return the condition on which 0 is added to a weight, what is added else, and a bound.
+
+    The bound is that of the rest of the weight, as an expression of one of `score`. (None, None,
+    None) if there is no mask, or nothing bounds the rest.
+    """
+    if not isinstance(weight, prim.Add):
+        return None, None, None
+    for mask, rest in ((weight.a, weight.b), (weight.b, weight.a)):
+        if not isinstance(mask, prim.Select):
+            continue
+        condition, values = mask.condition, (mask.true_value, mask.false_value)
+        if is_zero(values[1]):
+            condition, values = tirx.Not(condition), values[::-1]
+        bound = _bound(rest, score)
+        if is_zero(values[0]) and isinstance(values[1], prim.FloatImm) and bound is not None:
+            return condition, values[1], bound
+    return None, None, None
+
+
+def _bound(value: Any, score: Any) -> Any:
+    """Return a bound of an absolute value as an expression of one of `score`, None if unknown."""
+    if same(value, score):
+        return score
+    if isinstance(value, prim.Mul | prim.Div) and isinstance(value.b, prim.FloatImm):
+        known = _bound(value.a, score)
+        factor = tirx.const(abs(value.b.value), "float32")
+        return None if known is None else type(value)(known, factor)
+    return None
 
 
 def _shown(weight: Any) -> tuple[Any, Any]:

@@ -15,8 +15,9 @@ from ....recognize.attention import Attention
 from ....recognize.stages import Axis
 from ..loops import flat_index, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
-from .hidden_keys import greatest_exponent, hidden_keys
+from .hidden_keys import HiddenKeys, greatest_exponent, hidden_keys
 from .key_block import Block, KeyBlock, Keys, buffer_of, first_of_vector
+from .skipped import Needed, Skipped
 from .tiling import (
     OPEN_VECTORS,
     SKIPPED_KEYS,
@@ -41,6 +42,9 @@ class Kernel(KeyBlock):
         self.known = isinstance(found.key.extent, int)
         several = not self.known or found.key.extent > SKIPPED_KEYS
         self.mask = hidden_keys(found) if several else None
+        if self.mask is not None and self.mask.added is not None and found.depth.extent < lanes:
+            # Exponents are compared in whole vectors.
+            self.mask = None
         sizes = Sizes(
             known_length(found.query),
             known_length(found.key),
@@ -107,24 +111,34 @@ class Kernel(KeyBlock):
                 packed[name] = tirx.BufferLoad(buffer, [found.key.var, axis.var])
         sizes = self.tiling.sizes
         inner = Kernel(replace(found, **packed), sizes.lanes, sizes.registers, self.threads)
-        greatest = None
+        skipped = None
         if self.mask is not None:
-
-            def value(key: Any, column: Any) -> Any:
-                axes = {**heads, found.key: key, found.column: column}
-                return self.at(inner.found.v, axes)
-
-            find, greatest = greatest_exponent(
-                value, found.key.extent, found.column.extent, self.lanes
-            )
-            statements.append(find)
+            find, skipped = inner.skipped(self.mask, heads)
+            statements += find
 
         def blocks(size: Queries) -> Any:
             return loop(
-                "queries", 0, size.count, lambda place: inner.block(size, heads, place, greatest)
+                "queries", 0, size.count, lambda place: inner.block(size, heads, place, skipped)
             )
 
         return sequence([*statements, *map(blocks, self.blocks)])
+
+    def skipped(self, mask: HiddenKeys, heads: dict[Any, Any]) -> tuple[list[Any], Skipped]:
+        """Return statements that find what is known of a head's operands, and what that is."""
+        found = self.found
+        sources = [(found.v, found.key, found.column)]
+        if mask.added is not None:
+            sources += [(found.q, found.query, found.depth), (found.k, found.key, found.depth)]
+
+        def greatest(source: Any, row: Axis, column: Axis) -> tuple[Any, Any]:
+            def value(one: Any, other: Any) -> Any:
+                return self.at(source, {**heads, row: one, column: other})
+
+            return greatest_exponent(value, row.extent, column.extent, self.lanes)
+
+        statements, (values, *others) = zip(*(greatest(*each) for each in sources), strict=True)
+        limit = mask.limit(found.score, found.depth.extent, others) if mask.compared else None
+        return list(statements), Skipped(mask, values, limit)
 
     def copied(self, buffer: Any, source: Any, heads: dict[Any, Any], axis: Any) -> Any:
         """Return the loops that copy an operand of a head."""
@@ -146,10 +160,12 @@ class Kernel(KeyBlock):
 
         return loop("key", 0, wide(found.key.extent), row)
 
-    def block(self, size: Queries, heads: dict[Any, Any], place: Any, greatest: Any = None) -> Any:
+    def block(
+        self, size: Queries, heads: dict[Any, Any], place: Any, skipped: Skipped | None = None
+    ) -> Any:
         """Return what is computed for a block of queries, by its place among those of its size.
 
-        With the greatest exponent of the values, blocks of keys that a mask hides are skipped.
+        - `skipped`: what blocks of keys are skipped by; None to compute all.
         """
         found = self.found
         begin = wide(size.start) + place * index(size.queries)
@@ -161,54 +177,57 @@ class Kernel(KeyBlock):
             buffer_of("result", queries, self.columns * self.lanes),
             *(buffer_of(name, queries) for name in ("highest", "total", "change", "divisor")),
         )
-        needed, bounds, skips = None, [], None
-        if greatest is not None and self.mask is not None:
-            buffer = buffer_of("needed", 2, dtype="int64")
-            last = wide(found.key.extent) + index(self.tiling.keys - 1)
-            count = tirx.floordiv(last, index(self.tiling.keys))
-            values = self.mask.blocks(begin, size.queries, self.tiling.keys, count, greatest)
-            stores = [tirx.BufferStore(buffer, v, [index(at)]) for at, v in enumerate(values)]
-            first, end = (tirx.BufferLoad(buffer, [index(at)]) for at in range(2))
-            needed, bounds = (first, end), [tirx.AllocBuffer(buffer), *stores]
-            skips = tirx.Or(first > index(0), end < count)
         # Where blocks may be skipped or left out, it is not known which one is the last.
         rest = not self.known or found.key.extent % self.tiling.keys > 0
-        at_once = self.known and needed is None and (rest or not self.rolling)
+        at_once = self.known and skipped is None and (rest or not self.rolling)
+        needed = None if skipped is None else Needed(skipped, own, begin, self.count_of_blocks())
+
+        def computed() -> Any:
+            return sequence(
+                [self.start(own, needed), *self.steps(own, heads, begin, needed, at_once)]
+            )
+
         return sequence(
             [
                 *map(tirx.AllocBuffer, own.all()),
-                *bounds,
                 self.pack(own, heads, begin),
-                self.start(own, skips),
-                *self.steps(own, heads, begin, needed, at_once),
+                computed() if needed is None else needed.around(computed, self.tiling.keys),
                 None if at_once else self.finish(own, heads, begin),
                 self.rows(own, heads, begin),
             ]
         )
+
+    def count_of_blocks(self) -> Any:
+        """Return the number of blocks of keys."""
+        last = wide(self.found.key.extent) + index(self.tiling.keys - 1)
+        return tirx.floordiv(last, index(self.tiling.keys))
 
     def steps(
         self,
         own: Block,
         heads: dict[Any, Any],
         begin: Any,
-        needed: tuple[Any, Any] | None,
+        needed: Needed | None,
         at_once: bool,
     ) -> list[Any]:
         """Return the loops over the blocks of keys.
 
-        - `needed`: the first block that is computed, and the one after the last; None for all.
+        - `needed`: the blocks that are computed; None for all.
         - `at_once`: whether the last block stores the results.
         """
         most, keys = index(self.tiling.keys), wide(self.found.key.extent)
         whole, left = tirx.floordiv(keys, most), tirx.floormod(keys, most)
         first, extent = index(0), whole
         if needed is not None:
-            first, end = needed
-            extent = tirx.max(index(0), tirx.min(end, whole) - first)
+            first, extent = (
+                needed.first,
+                tirx.max(index(0), tirx.min(needed.end, whole) - needed.first),
+            )
 
         def full(number: Any) -> Any:
             block = Keys(number * most, self.tiling.keys, most)
-            return self.step(own, heads, begin, block, at_once and not self.rolling)
+            step = self.step(own, heads, begin, block, at_once and not self.rolling)
+            return step if needed is None else needed.unless_in_a_gap(step, block)
 
         steps = [loop("keys", first, extent, full)]
         rest = self.found.key.extent % self.tiling.keys if self.known else self.tiling.keys
@@ -217,7 +236,7 @@ class Kernel(KeyBlock):
             last = self.step(own, heads, begin, Keys(whole * most, rest, left, last_key), at_once)
             there = None if self.known else left > index(0)
             if needed is not None:
-                there = needed[1] > whole
+                there = needed.end > whole
             steps.append(last if there is None else tirx.IfThenElse(there, last, None))
         return steps
 
@@ -279,13 +298,14 @@ class Kernel(KeyBlock):
             parts.append(loop("query", 0, queries, left))
         return sequence(parts)
 
-    def start(self, own: Block, skips: Any) -> Any:
-        """Return the stores of the starts; `skips` is whether any block of keys is skipped."""
+    def start(self, own: Block, needed: Needed | None) -> Any:
+        """Return the stores of the starts; `needed` is as for :meth:`steps`."""
         zero = tirx.const(0.0, "float32")
         found = self.found
         lowest = found.lowest
-        if skips is not None and self.mask is not None:
-            lowest = tirx.Select(skips, tirx.max(lowest, self.mask.weight), lowest)
+        if needed is not None:
+            hidden = tirx.max(lowest, needed.skipped.mask.weight)
+            lowest = tirx.Select(needed.skips, hidden, lowest)
 
         def store(lane: Any) -> Any:
             return sequence(

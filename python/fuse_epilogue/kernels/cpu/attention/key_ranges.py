@@ -4,12 +4,12 @@
 
 A comparison that is linear in both has an interval of keys for an interval of queries. A
 conjunction has the intersection of the intervals of its parts, a disjunction the interval around
-them. Any other condition leaves all keys.
+them, which may have gaps. Any other condition leaves all keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -18,10 +18,6 @@ from tvm.ir import prim
 from ....tir.affine import affine_of, as_constant, at_least_zero
 from ....tir.walk import loads, parts_of, substitute, substitute_part
 from ..loops import index, wide
-
-#: Takes the first and the last query (int or Expr) and returns the first and the last key, each
-#: None where no key is left out on that side. There is none where the last is before the first.
-KeyRange = Callable[[Any, Any], tuple[Any, Any]]
 
 _OPPOSITES = {
     prim.LE: prim.GT,
@@ -35,6 +31,79 @@ _ALL, _ANY = (prim.And, prim.BitwiseAnd), (prim.Or, prim.BitwiseOr)
 _INTEGERS = ("int32", "int64")
 #: Choices in a comparison up to which it is split: each doubles the number of comparisons.
 _MOST_CHOICES = 3
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The condition ``query * of_query + key * of_key + rest >= 0``.
+
+    - `rest`: int or Expr.
+    """
+
+    of_query: int
+    of_key: int
+    rest: Any
+
+    def bounds(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """Return the first and the last key, as :meth:`Joined.bounds` does."""
+        most = self.most(first, last)
+        if self.of_key < 0:
+            return None, _quotient(most, -self.of_key)
+        return -1 * _quotient(most, self.of_key), None
+
+    def may_hold(self, queries: tuple[Any, Any], keys: tuple[Any, Any]) -> Any:
+        """Return whether any of some queries needs any of some keys, as an expression."""
+        key = keys[self.of_key > 0]
+        return wide(self.most(*queries)) + index(self.of_key) * wide(key) >= index(0)
+
+    def most(self, first: Any, last: Any) -> Any:
+        """Return the greatest value without the key."""
+        return self.rest + self.of_query * (last if self.of_query > 0 else first)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether keys between the bounds may be left out for all queries."""
+        return False
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Two conditions, of which both hold if `every`, else one of them."""
+
+    parts: tuple[KeyRange, KeyRange]
+    every: bool
+
+    def bounds(self, first: Any, last: Any) -> tuple[Any, Any]:
+        """Return the first and the last key that any of some queries needs.
+
+        - `first`, `last`: the queries, int or Expr.
+        - Returns: each is None where no key is left out on that side. There is no key where the
+          last is before the first.
+        """
+        found = [each.bounds(first, last) for each in self.parts]
+        firsts, lasts = (
+            [bounds[side] for bounds in found if bounds[side] is not None] for side in range(2)
+        )
+        if self.every:
+            return _largest(firsts), _smallest(lasts)
+        both = len(self.parts)
+        return (
+            _smallest(firsts) if len(firsts) == both else None,
+            _largest(lasts) if len(lasts) == both else None,
+        )
+
+    def may_hold(self, queries: tuple[Any, Any], keys: tuple[Any, Any]) -> Any:
+        """Return whether any of some queries needs any of some keys, as an expression."""
+        one, other = (each.may_hold(queries, keys) for each in self.parts)
+        return tirx.And(one, other) if self.every else tirx.Or(one, other)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether keys between the bounds may be left out for all queries."""
+        return not self.every or any(each.has_gaps for each in self.parts)
+
+
+KeyRange = Linear | Joined
 
 
 def key_range(condition: Any, query: Any, key: Any) -> KeyRange | None:
@@ -106,37 +175,14 @@ class _Reader:
         if linear is None or linear.factors[1] == 0:
             return None
         of_query, of_key = linear.factors
-        rest = as_constant(linear.rest)
-
-        def keys(first: Any, last: Any) -> tuple[Any, Any]:
-            most = rest + of_query * (last if of_query > 0 else first)
-            if of_key < 0:
-                return None, _quotient(most, -of_key)
-            return -1 * _quotient(most, of_key), None
-
-        return keys
+        return Linear(of_query, of_key, as_constant(linear.rest))
 
 
 def _joined(one: KeyRange | None, other: KeyRange | None, every: bool) -> KeyRange | None:
-    """Return the keys that are in two ranges, or those that are between any of them."""
+    """Return the keys that are in two ranges, or in any of them."""
     if one is None or other is None:
         return (one or other) if every else None
-    parts = (one, other)
-
-    def keys(first: Any, last: Any) -> tuple[Any, Any]:
-        found = [each(first, last) for each in parts]
-        firsts, lasts = (
-            [bounds[side] for bounds in found if bounds[side] is not None] for side in range(2)
-        )
-        if every:
-            return _largest(firsts), _smallest(lasts)
-        both = len(parts)
-        return (
-            _smallest(firsts) if len(firsts) == both else None,
-            _largest(lasts) if len(lasts) == both else None,
-        )
-
-    return keys
+    return Joined((one, other), every)
 
 
 def _quotient(number: Any, by: int) -> Any:

@@ -143,7 +143,9 @@ def ranges(sizes: Sizes, needed: KeyRange | None) -> Ranges:
         for place in range((step - 1) // 2, blocks, step):
             first, last = (None, None)
             if needed is not None:
-                first, last = needed(place * size, min((place + 1) * size, sizes.queries) - 1)
+                first, last = needed.bounds(
+                    place * size, min((place + 1) * size, sizes.queries) - 1
+                )
             first = max(0, first) if isinstance(first, int) else 0
             last = min(sizes.keys - 1, last) if isinstance(last, int) else sizes.keys - 1
             found.append((first, max(first - 1, last)))
