@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, prim
 from tvm.sym import Analyzer
@@ -17,6 +16,7 @@ from ..tir.expressions import is_guard
 from ..tir.types import bits_of
 from ..tir.walk import handle, loads, parts_of, same, substitute
 from .defined import may_be_discarded
+from .inlining import simplified_indices
 from .stages import Axis, analyzer_of
 
 
@@ -161,11 +161,7 @@ class Reader:
 
     def _simplify(self) -> None:
         analyzer = analyzer_of((*self.axes, *self.reduced))
-
-        def load(node: Any) -> Any:
-            return tirx.BufferLoad(node.source, [analyzer.simplify(i) for i in node.indices])
-
-        self.values = [tvm_ffi.structural_map(value, (TensorLoad, load)) for value in self.values]
+        self.values = [simplified_indices(value, analyzer) for value in self.values]
 
     def may_be_vectors(self, value: Any) -> bool:
         """Return whether a value may be computed for several elements together."""

@@ -208,7 +208,7 @@ class _Hoisting:
         name = f"{self.stage.name}_part"
         shape = [prim.IntImm("int64", axis.extent) for axis in axes]
         buffer = tirx.decl_buffer(shape, str(node.ty.dtype), name, layout=None)
-        stage = Stage(name, tuple(fresh), (), (Store(buffer, value),), tuple(range(len(axes))))
+        stage = Stage(name, tuple(fresh), (), (Store(buffer, value),))
         load = tirx.BufferLoad(buffer, [axis.var for axis in axes])
         self.made.append((node, load, stage))
         return load

@@ -60,14 +60,12 @@ class Stage:
       buffer is computed.
     - `reduced`: the reduction axes, in the order of the loops; empty for an elementwise stage.
     - `stores`: one for each buffer; several only in a reduction of tuples, such as argmax.
-    - `loop_order`: positions in ``axes`` in the order of the block's loops, outermost first.
     """
 
     name: str
     axes: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
     stores: tuple[Store, ...]
-    loop_order: tuple[int, ...]
 
     @property
     def output(self) -> Any:
@@ -272,7 +270,7 @@ def _stage(nest: Nest) -> Stage | None:
     stores = _stores(block)
     if stores is None or block.match_buffers or block.alloc_buffers:
         return None
-    kinds = {tirx.IterVar.DataPar: True, tirx.IterVar.CommReduce: False}
+    kinds = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
     if any(axis.iter_type not in kinds for axis in block.iter_vars):
         return None
     axes = [Axis(axis.var, as_constant(axis.dom.extent)) for axis in block.iter_vars]
@@ -299,15 +297,13 @@ def _ordered(
     if any(not tvm_ffi.structural_equal(tuple(own), tuple(indices)) for own, _ in stores):
         return None
     by_var = {handle(axis.var): place for place, axis in enumerate(spatial)}
-    axes, order = [], []
+    axes = []
     for index, size in zip(indices, stores[0][1].buffer.shape, strict=True):
         place = by_var.pop(handle(index), None)
         if place is not None:
             axes.append(spatial[place])
-            order.append(place)
         elif is_constant(index, 0) and is_constant(size, 1):
             axes.append(Axis(tirx.Var("unit", str(index.ty.dtype)), 1))
-            order.append(-1)
         else:
             return None
         if not is_same_size(axes[-1].extent, as_constant(size)):
@@ -322,8 +318,7 @@ def _ordered(
         Store(store.buffer, substitute(store.value, zeros), _substitute(store.init, zeros))
         for _, store in stores
     )
-    loop_order = tuple(sorted(range(len(axes)), key=lambda place: order[place]))
-    return Stage(name, tuple(axes), reduced, values, loop_order)
+    return Stage(name, tuple(axes), reduced, values)
 
 
 def _substitute(node: Any, table: dict[Any, Any]) -> Any:

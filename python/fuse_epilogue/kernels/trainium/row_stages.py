@@ -177,7 +177,7 @@ def _on_axes(stage: Stage, axes: dict[str, Axis]) -> Stage:
         None if store.init is None else substitute(store.init, table),
     )
     reduced = (column,) if stage.reduced else ()
-    return Stage(stage.name, tuple(common), reduced, (changed,), tuple(range(len(common))))
+    return Stage(stage.name, tuple(common), reduced, (changed,))
 
 
 def _check_loads(found: Stages, stage: Stage) -> None:

@@ -69,3 +69,9 @@ def emit_both(
     results = [each[0] for each in found]
     y = results[0] if len(results) == 1 else builder.emit(relax.op.concat(results, -1))
     return [y, *(list(each) for each in zip(*(each[1:] for each in found), strict=True))]
+
+
+def emit_item(builder: Any, arrays: Any, place: int) -> Any:
+    """Emit one of several arrays that are stacked along a first axis."""
+    one = builder.emit(relax.op.strided_slice(arrays, [0], [place], [place + 1]))
+    return builder.emit(relax.op.squeeze(one, 0))

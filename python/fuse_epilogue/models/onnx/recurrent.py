@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvm import relax
 from tvm.ir import GenericConst, prim
 
-from ..graph.recurrent import emit_layer
+from ..graph.recurrent import emit_item, emit_layer
 from ..graph.rewriting import known_shape
 
 
@@ -66,8 +66,8 @@ def emit_node(
     found = []
     for place, reverse in enumerate(_directions(attributes)):
         zero = relax.op.zeros(shape, str(x.ty.dtype.dtype))
-        own = [emit(zero) if each is None else _at(builder, each, place) for each in states]
-        given = [None if each is None else _at(builder, each, place) for each in weights]
+        own = [emit(zero) if each is None else emit_item(builder, each, place) for each in states]
+        given = [None if each is None else emit_item(builder, each, place) for each in weights]
         made = _weights(builder, cell, node.order, given, shape[1])
         found.append(emit_layer(builder, cell, x, own, *made, reverse=reverse))
     results = [ordered(each[0]) for each in found]
@@ -109,12 +109,6 @@ def _reason(kind: str, attributes: dict[str, Any], lengths: Any, steps: Any) -> 
     if lengths is not None and not (whole and (lengths.value.numpy() == int(steps)).all()):
         return "a length for each sequence"
     return ""
-
-
-def _at(builder: Any, value: Any, place: int) -> Any:
-    """Return the array of a direction."""
-    one = builder.emit(relax.op.strided_slice(value, [0], [place], [place + 1]))
-    return builder.emit(relax.op.squeeze(one, 0))
 
 
 def _weights(

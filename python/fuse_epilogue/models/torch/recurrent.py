@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tvm import relax
 
-from ..graph.recurrent import emit_both, emit_layer
+from ..graph.recurrent import emit_both, emit_item, emit_layer
 
 aten = torch.ops.aten
 #: By the operator: the cell, and the number of its gates.
@@ -61,7 +61,7 @@ def _layers(cell: str, gates: int, node: Any, importer: Any) -> Any:
 
         def one(direction: int, y: Any = y, layer: int = layer) -> list[Any]:
             place = layer * directions + direction
-            first = [_picked(builder, each, place) for each in states]
+            first = [emit_item(builder, each, place) for each in states]
             mine = weights[place * own : (place + 1) * own]
             return _direction(builder, cell, gates, y, first, mine, direction == 1)
 
@@ -70,12 +70,6 @@ def _layers(cell: str, gates: int, node: Any, importer: Any) -> Any:
             kept += each
     y = emit(relax.op.permute_dims(y, [1, 0, 2])) if batch_first else y
     return relax.Tuple([y, *(emit(relax.op.stack(each, 0)) for each in last)])
-
-
-def _picked(builder: Any, states: Any, place: int) -> Any:
-    """Return the first state of a layer."""
-    one = builder.emit(relax.op.strided_slice(states, [0], [place], [place + 1]))
-    return builder.emit(relax.op.squeeze(one, 0))
 
 
 def _direction(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .linear import Interval, Linear
+from .linear import Interval, Linear, named_term
 from .names import Names
 from .program import Axis, Choose, Expression, Store, loads, with_parts
 from .refusals import EmitError
@@ -110,7 +110,7 @@ class Areas:
         if value.fixed is not None:
             return Linear({}, value.fixed // by)
         low, high = value.bounds(self.ranges)
-        return self._term(f"({value}) // {by}", (low // by, high // by))
+        return named_term(self.ranges, f"({value}) // {by}", (low // by, high // by))
 
     def _extreme(self, which: str, a: Linear, b: Linear) -> Linear:
         """Return the larger or the smaller of two values."""
@@ -122,13 +122,7 @@ class Areas:
         ends = [each.bounds(self.ranges) for each in (a, b)]
         choose = max if which == "max" else min
         values = (choose(e[0] for e in ends), choose(e[1] for e in ends))
-        return self._term(f"{which}({a}, {b})", values)
-
-    def _term(self, text: str, values: Interval) -> Linear:
-        if values[0] == values[1]:
-            return Linear({}, values[0])
-        self.ranges[text] = values
-        return Linear({text: 1})
+        return named_term(self.ranges, f"{which}({a}, {b})", values)
 
     def _name(self, value: Linear, name: str) -> Linear:
         """Give a value that is not a plain sum a name of its own."""

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm.ir import Call, TensorLoad, Var, prim
 
-from .linear import Interval, Linear
+from .linear import Interval, Linear, named_term
 from .refusals import EmitError
 
 _WRITTEN = {
@@ -130,10 +130,7 @@ class Integers:
 
     def term(self, text: str, values: Interval) -> Linear:
         """Return a term that is not a variable."""
-        if values[0] == values[1]:
-            return Linear({}, values[0])
-        self.ranges[text] = values
-        return Linear({text: 1})
+        return named_term(self.ranges, text, values)
 
     def conditions(self, expr: Any, subject: str) -> list[Linear] | None:
         """Return a condition as sums that are all at least 0; None if it never holds.

@@ -97,3 +97,14 @@ class Linear:
         if self.constant and not text.startswith(f"{self.constant} "):
             text += f" + {self.constant}" if self.constant > 0 else f" - {-self.constant}"
         return text
+
+
+def named_term(ranges: dict[str, Interval], text: str, values: Interval) -> Linear:
+    """Return an expression as one term, whose values are noted; as a constant if it has only one.
+
+    - `text`: how it is written.
+    """
+    if values[0] == values[1]:
+        return Linear({}, values[0])
+    ranges[text] = values
+    return Linear({text: 1})

@@ -98,7 +98,7 @@ class Words:
         if axes[-1].extent != last:
             zero = tirx.const(0, str(self.buffer.dtype))
             value = tirx.if_then_else(axes[-1].var < index(last), value, zero)
-        return Stage("words", axes, (), (Store(self.buffer, value),), tuple(range(len(axes))))
+        return Stage("words", axes, (), (Store(self.buffer, value),))
 
     def _element(self, axes: tuple[Axis, ...], views: FlatViews) -> Any:
         """Return an element of the copy in its axes."""
