@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+from tvm.s_tir import Schedule
 from tvm.tirx import PrimFunc
 
 from fuse_epilogue.planner.machines.cpu import Cpu, cpu
@@ -16,6 +18,7 @@ from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
 from fuse_epilogue.planner.problems.cpu.product import find_product
 from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.planner.problems.request import Request
+from fuse_epilogue.planner.problems.space import Space
 from fuse_epilogue.schedules import host
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from tiers import enough
@@ -79,3 +82,27 @@ def of_each_kind(problems: Mapping[str, tuple[str, PrimFunc]]) -> list[Any]:
         pytest.param(name, marks=() if kept else pytest.mark.full)
         for name, kept in zip(problems, enough(rows), strict=True)
     ]
+
+
+def assert_constraints_prune(space: Space) -> None:
+    """Assert that a space leaves out just the points that its constraints forbid."""
+    everything = space.points()
+    kept, pruned = space.feasible()
+    allowed = np.ones(everything.size, bool)
+    for constraint in space.constraints:
+        allowed &= np.broadcast_to(constraint.used(everything) <= constraint.limit, allowed.shape)
+    assert kept.size == np.count_nonzero(allowed) > 0
+    assert everything.size - sum(pruned.values()) == kept.size
+    assert everything.size == prod(len(v.choices) for v in space.variables)
+    for index in range(0, kept.size, max(1, kept.size // 9)):
+        space.check(kept.at(index))
+
+
+def assert_traced(found: Any) -> None:
+    """Assert that the traces of some schedules make them again from the function."""
+    points, _ = found.space.feasible()
+    for index in range(0, points.size, max(1, points.size // 5)):
+        sch = found.apply(points.at(index))
+        again = Schedule(found.func)
+        sch.trace.apply_to_schedule(again, remove_postproc=False)
+        tvm.ir.assert_structural_equal(again.mod, sch.mod)

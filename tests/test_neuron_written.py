@@ -30,9 +30,9 @@ def drawn(*shapes: tuple[int, ...], dtype: Any = "float32", scale: float = 1.0) 
     return tuple((rng.normal(size=shape) * scale).astype(dtype) for shape in shapes)
 
 
-def mlp_of(tokens: int, model: int, hidden: int, dtype: Any = "float32") -> Arrays:
+def mlp_of(tokens: int, model: int, hidden: int) -> Arrays:
     shapes = (tokens, model), (model, hidden), (model, hidden), (hidden, model)
-    return drawn(*shapes, dtype=dtype, scale=0.1)
+    return drawn(*shapes, scale=0.1)
 
 
 def mlp(x: Any, gate: Any, up: Any, down: Any) -> np.ndarray:

@@ -20,7 +20,7 @@ from fuse_epilogue.planner.measurement.measure import arguments
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from planner_cuda import NUMPY, SMALL, TARGET, covering, machine, problem, shared_bytes
-from planner_problems import as_it_is, of_each_kind
+from planner_problems import as_it_is, assert_traced, of_each_kind
 from tiers import one_in
 
 # Many small processes, and nothing of it is about memory in our own library.
@@ -178,13 +178,7 @@ def test_threads_of_a_convolution_are_those_of_the_point():
 
 @pytest.mark.parametrize("name", ["product", "rows"])
 def test_a_schedule_is_traced_from_the_function_as_it_is(name):
-    found = problem(name)
-    points, _ = found.space.feasible()
-    for index in range(0, points.size, max(1, points.size // 5)):
-        sch = found.apply(points.at(index))
-        again = Schedule(found.func)
-        sch.trace.apply_to_schedule(again, remove_postproc=False)
-        tvm.ir.assert_structural_equal(again.mod, sch.mod)
+    assert_traced(problem(name))
 
 
 # ---- What TVM does of what a constraint forbids --------------------------------------------------

@@ -21,6 +21,7 @@ from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.rewrites.epilogue import ABSORBED, NONE, TAIL
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from planner_cuda import FIND, SMALL, machine, problem
+from planner_problems import assert_constraints_prune
 from tiers import one_in
 
 # ---- Spaces --------------------------------------------------------------------------------------
@@ -28,17 +29,7 @@ from tiers import one_in
 
 @pytest.mark.parametrize("name", one_in(3, SMALL))
 def test_constraints_prune_what_they_say(name):
-    space = problem(name).space
-    everything = space.points()
-    kept, pruned = space.feasible()
-    allowed = np.ones(everything.size, bool)
-    for constraint in space.constraints:
-        allowed &= np.broadcast_to(constraint.used(everything) <= constraint.limit, allowed.shape)
-    assert kept.size == np.count_nonzero(allowed) > 0
-    assert everything.size - sum(pruned.values()) == kept.size
-    assert everything.size == prod(len(v.choices) for v in space.variables)
-    for index in range(0, kept.size, max(1, kept.size // 9)):
-        space.check(kept.at(index))
+    assert_constraints_prune(problem(name).space)
 
 
 @pytest.mark.parametrize("name", SMALL)

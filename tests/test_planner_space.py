@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Constraint, Points, Space, Variable, divisors
 from fuse_epilogue.workloads import matmul, row_reduce
-from planner_problems import SMALL, machine, problem
+from planner_problems import SMALL, assert_constraints_prune, machine, problem
 
 
 def test_points_are_the_product_of_the_choices():
@@ -39,17 +38,7 @@ def test_a_point_counts_for_the_first_constraint_that_it_breaks():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_constraints_prune_what_they_say(name):
-    space = problem(name).space
-    everything = space.points()
-    kept, pruned = space.feasible()
-    allowed = np.ones(everything.size, bool)
-    for constraint in space.constraints:
-        allowed &= np.broadcast_to(constraint.used(everything) <= constraint.limit, allowed.shape)
-    assert kept.size == np.count_nonzero(allowed) > 0
-    assert everything.size - sum(pruned.values()) == kept.size
-    assert everything.size == prod(len(v.choices) for v in space.variables)
-    for index in range(0, kept.size, max(1, kept.size // 9)):
-        space.check(kept.at(index))
+    assert_constraints_prune(problem(name).space)
 
 
 def test_registers_and_caches_come_from_the_machine():

@@ -129,8 +129,6 @@ def rows_then(
     start: Term | float = 0,
     acc: str = "int32",
     src: str | None = None,
-    bias: str | None = None,
-    out: str | None = None,
     depth: int = K,
 ) -> Program:
     """A reduction of each row, then an epilogue over every result.
@@ -140,19 +138,18 @@ def rows_then(
 
     - `epilogue`, `update`: functions on expressions.
     - `start`: a number, or a function of e.
-    - `acc`, `src`, `bias`, `out`: types of the accumulator, of A, of C and E, and of D; the first
-      is the default of the rest.
+    - `acc`, `src`: types of the accumulator and of D, and of A, C and E, which is `acc` by default.
     - `depth`: length of a row.
     """
-    src_type, bias_type, out_type = src or acc, bias or src or acc, out or acc
+    src_type = src or acc
     first = start if callable(start) else (lambda _e: literal(start, acc))
 
     @lazy.prim_func(s_tir=True)
     def func(
         A: T.Buffer((M, depth), src_type),
-        C: T.Buffer((M,), bias_type),
-        E: T.Buffer((M,), bias_type),
-        D: T.Buffer((M,), out_type),
+        C: T.Buffer((M,), src_type),
+        E: T.Buffer((M,), src_type),
+        D: T.Buffer((M,), acc),
     ):
         temp = T.sblock_alloc_buffer((M,), acc)
         for i, k in T.grid(M, depth):

@@ -20,14 +20,12 @@ def two_dimensional(
     write: Callable[..., Any],
     *,
     loops: tuple[int, int] = (M, N),
-    shape: tuple[int, int] = (M, N),
     where: Callable[..., Any] | None = None,
-    value: Callable[..., Any] | None = None,
 ) -> Program:
     """A product M x N of which the epilogue reads ``temp[read(i, j)]``, writes ``D[write(i, j)]``.
 
-    `loops` are the epilogue's extents, `shape` is that of D and C, `where` the block's predicate
-    (on its loop variables). C has the index that D has.
+    `loops` are the epilogue's extents, `where` is the block's predicate (on its loop variables). C
+    has the index that D has.
     """
     predicate = where or (lambda _i, _j: tirx.const(True, "bool"))
 
@@ -35,8 +33,8 @@ def two_dimensional(
     def func(
         A: T.Buffer((M, K), "int8"),
         B: T.Buffer((N, K), "int8"),
-        C: T.Buffer(shape, "int32"),
-        D: T.Buffer(shape, "int32"),
+        C: T.Buffer((M, N), "int32"),
+        D: T.Buffer((M, N), "int32"),
     ):
         temp = T.sblock_alloc_buffer((M, N), "int32")
         for i, j, k in T.grid(M, N, K):
