@@ -298,6 +298,21 @@ def test_an_image_of_its_own_proportions_is_refused() -> None:
         import_model(model(nodes, 18, **drawn(x=IMAGE)))
 
 
+@pytest.mark.parametrize("axes", [[], [2, 3]])
+def test_an_image_of_a_size_with_a_name_is_not_resized_to_one(axes: list[int]) -> None:
+    part = {"start": 2} if axes else {}
+    nodes = [
+        helper.make_node("Shape", ["z"], ["sizes"], **part),
+        helper.make_node(
+            "Resize", ["x", "", "", "sizes"], ["y"], **({"axes": axes} if axes else {})
+        ),
+    ]
+    made = model(nodes, 18, **drawn(x=(1, 2, 4, 4), z=(1, 2, 6, 6)))
+    made.graph.input[1].type.tensor_type.shape.dim[3].dim_param = "width"
+    with pytest.raises(ImportRefusal, match="Resize, 'y': a new size of an image that may differ"):
+        import_model(made)
+
+
 def test_a_size_that_depends_on_data_is_refused() -> None:
     arrays = drawn(x=(3, 4))
     made = model([helper.make_node("NonZero", ["x"], ["y"])], 17, **arrays)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .graph import Facts, attributes_of, constant_node, is_node
+from .graph import Facts, attributes_of, constant_node, is_node, refused
 
 #: In place of a size that may differ from call to call.
 _OPEN = -(2**62)
@@ -90,9 +90,14 @@ def _computed(node: Any, arrays: dict[str, np.ndarray], opset: int) -> np.ndarra
 
 
 def _resized(node: Any, sizes: np.ndarray | None) -> list[Any]:
-    """Return a resizing to constants; those of the batch and the channels are not read."""
-    if sizes is None or _OPEN in sizes[2:]:
+    """Return a resizing to constants; those of the batch and the channels are not read.
+
+    - Raises ValueError: a size of the images has a name.
+    """
+    if sizes is None:
         return [node]
+    if _OPEN in (sizes if attributes_of(node).get("axes") else sizes[2:]):
+        raise refused(node, "a new size of an image that may differ from call to call")
     changed = type(node)()
     changed.CopyFrom(node)
     changed.input[3] = f"{node.output[0]}/sizes"
