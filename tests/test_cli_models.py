@@ -150,6 +150,24 @@ def test_run_draws_the_same_inputs_for_a_seed(compiled: str, capsys: Any) -> Non
     assert said[0].splitlines()[1] != said[2].splitlines()[1]
 
 
+def test_an_index_outside_of_its_array_is_named(tmp_path: Path, capsys: Any) -> None:
+    table, ids = (
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape, dtype in (("table", [4, 2], "float32"), ("ids", [3], "int64"))
+    )
+    builder = relax.BlockBuilder()
+    with builder.function("main", [table, ids]):
+        builder.emit_func_output(builder.emit(relax.op.take(table, ids, axis=0)))
+    (tmp_path / "rows.json").write_text(tvm.ir.save_json(builder.get()))
+    np.save(tmp_path / "table.npy", np.ones((4, 2), "float32"))
+    np.save(tmp_path / "ids.npy", np.array([0, 4, 1]))
+    given = [f"--input={name}={tmp_path / name}.npy" for name in ("table", "ids")]
+    for command in ("run", "profile"):
+        code, _, noted = run(capsys, command, str(tmp_path / "rows.json"), *given)
+        assert code == output.WRONG
+        assert "--input: take: index 4 at [1] of input 'ids' is out of range" in noted
+
+
 def test_profile_measures_every_function(compiled: str, tmp_path: Path, capsys: Any) -> None:
     page = tmp_path / "report.html"
     options = ("--repeats", "3", "--html", str(page), "--json")
@@ -229,6 +247,7 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         ),
         (["compile", "MODEL", "--size", "n=3"], "no size of the inputs has this name, only rows"),
         (["compile", "none.onnx", "-o", "no/folder/m.so"], "--out cannot be written: there is no"),
+        (["compile", "none.onnx", "-o", "m.txt"], "--out 'm.txt': name it .so, or .fe"),
         (["run", "none.so", "-o", "no/folder/y.npy"], "--out cannot be written: there is no"),
         (["run", "none.so", "-o", "y.txt"], "name it .npy for one result"),
         (["profile", "none.so", "--html", "no/folder/r.html"], "--html cannot be written"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_a_module_of_one_function_of_tir() -> None:
     assert model(a, b, bias).sum() == 128
 
 
-def test_modules_without_a_model_are_refused() -> None:
+def test_modules_without_a_model_are_refused(tmp_path: Path) -> None:
     func = workloads.matmul(8, 8, 8)
     with pytest.raises(ValueError, match="2 PrimFuncs .* none is named 'main'"):
         fuse_epilogue.compile(tvm.IRModule({"f": func, "g": func}))
@@ -171,6 +172,11 @@ def test_modules_without_a_model_are_refused() -> None:
         fuse_epilogue.compile(3)
     with pytest.raises(ImportRefusal, match="no file of that name"):
         fuse_epilogue.compile("none.onnx")
+    with pytest.raises(ImportRefusal, match="is a folder: name an ONNX file in it"):
+        fuse_epilogue.compile(tmp_path)
+    (tmp_path / "model.fe").touch()
+    with pytest.raises(ImportRefusal, match=r"model.fe' is named as .*: fuse_epilogue.load reads"):
+        fuse_epilogue.compile(tmp_path / "model.fe")
 
 
 @pytest.mark.parametrize(

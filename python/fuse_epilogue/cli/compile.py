@@ -20,6 +20,8 @@ def run(given: argparse.Namespace) -> Answer:
     on_trainium = given.target in MACHINES
     if on_trainium and given.out and Path(given.out).exists():
         raise output.InputError(f"--out '{given.out}' is there already: name a new folder")
+    elif not on_trainium and given.out and Path(given.out).suffix not in (".so", ".fe"):
+        raise output.InputError(f"--out '{given.out}': name it .so, or .fe for this package alone")
     output.check_file("--out", given.out)
     try:
         model: CompiledModel | NeuronPackage = (

@@ -212,6 +212,13 @@ def _refuse_changes(exported: Any) -> None:
 
 
 def _read_onnx(path: Path) -> Any:
+    if path.is_dir():
+        raise ImportRefusal(
+            f"'{path}' is a folder: name an ONNX file in it; fuse_epilogue.load reads a package "
+            "for Trainium"
+        )
+    if path.suffix in (".fe", ".so") and path.is_file():
+        raise ImportRefusal(f"'{path}' is named as a compiled model: fuse_epilogue.load reads it")
     try:
         import onnx
     except ImportError as error:
