@@ -16,15 +16,25 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from ....tir.walk import loads, same, uses
+from ....tir.types import bytes_of
+from ....tir.walk import handle, loads, same, uses
 from ...scheduled import Scheduled
-from ..costs import on_threads, threads_for
+from ..costs import (
+    CLOCK_HZ,
+    NODE_CYCLES,
+    bytes_per_cycle,
+    on_threads,
+    threads_for,
+    together,
+    work,
+)
 
 LANES = 16
-#: Seconds to load a vector of each operand, multiply and add.
-VECTOR_S = 1e-9
 #: A reduction is long if it has at least `LONG` elements, and `TIMES` as many as there are results
 #: side by side. Otherwise, as for the taps of a convolution, the results make better vectors.
+#: `LONG` is four vectors: to add their lanes takes as long, two instructions for each halving.
+#: `TIMES` is an assumption; any from 1 to 18 separates the gradients of benchmarks/conv1d_streams.py,
+#: which have 18 times as many columns as taps or more, from the convolutions there.
 LONG, TIMES = 64, 4
 
 
@@ -52,7 +62,7 @@ def schedule(func: tirx.PrimFunc, threads: int, *, long: bool = False) -> Schedu
     beside = others[kept - 1] if kept else 1
     if columns < (max(LONG, TIMES * beside) if long else LANES):
         return None
-    seconds = VECTOR_S * math.prod(others) * columns / LANES
+    seconds = _seconds(sch.get(sums[0]), math.prod(others) * columns)
     try:
         _, lane = sch.split(loops[-1], [None, LANES])
         partial = sch.rfactor(lane, kept)
@@ -66,6 +76,14 @@ def schedule(func: tirx.PrimFunc, threads: int, *, long: bool = False) -> Schedu
     except s_tir.ScheduleError:
         return None
     return Scheduled(sch.mod["main"], "sum in lanes", predicted_s=on_threads(seconds, threads))
+
+
+def _seconds(block: Any, elements: int) -> float:
+    """Return the predicted seconds of a sum of some elements on one thread."""
+    read = {handle(load.source): load.source for load in loads(block.body)}
+    touched = sum(math.prod(map(int, each.shape)) * bytes_of(each.dtype) for each in read.values())
+    computing = elements / LANES * work(block.body.value) * NODE_CYCLES
+    return together(computing, touched / bytes_per_cycle(touched)) / CLOCK_HZ
 
 
 def _reduced(block: Any) -> int:
