@@ -33,7 +33,7 @@ LANES = 16
 #: A reduction is long if it has at least `LONG` elements, and `TIMES` as many as there are results
 #: side by side. Otherwise, as for the taps of a convolution, the results make better vectors.
 #: `LONG` is four vectors: to add their lanes takes as long, two instructions for each halving.
-#: `TIMES` is an assumption; any from 1 to 18 separates the gradients of benchmarks/conv1d_streams.py,
+#: `TIMES` is an assumption; any from 1 to 18 separates gradients of benchmarks/conv1d_streams.py,
 #: which have 18 times as many columns as taps or more, from the convolutions there.
 LONG, TIMES = 64, 4
 
