@@ -94,7 +94,7 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         "alternating",
         None,
         "nisa.tensor_scalar_cumulative(r, t, nl.add, nl.power, 0.25)",
-        "op1 is one of nl.add",
+        "op1 must be one of nl.add",
     ),
     (
         "nisa.reciprocal(r, v.broadcast_to((128, 64)))",

@@ -334,7 +334,8 @@ class Tile:
             )
         if offset % row + sum(step * (n - 1) for step, n in free) >= row:
             raise Refused(
-                "out-of-bounds", f"ap leaves a partition of '{info.name}' ({row} elements)"
+                "out-of-bounds",
+                f"ap exceeds a partition of '{info.name}' ({row} elements)",
             )
         return Tile(self.buffer, offset % row, free, (offset // row, count), kind, indirect)
 

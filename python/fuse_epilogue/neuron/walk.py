@@ -314,7 +314,8 @@ class Walk:
                 or value.access != Access.all_of(value.buffer.info)
             ):
                 raise Refused(
-                    "language", "a kernel returns whole tensors of nl.shared_hbm, or arguments"
+                    "language",
+                    "a kernel returns only whole tensors of nl.shared_hbm, or arguments",
                 )
             missing = self._marks(value.access).read(value.access) if self.execute else None
             if missing is not None:

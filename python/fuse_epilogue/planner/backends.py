@@ -218,7 +218,7 @@ def machine_data(machine: Cpu | Gpu | Machine) -> Any:
     if not isinstance(machine, Machine):
         return asdict(machine)
     if MACHINES.get(machine.name) != machine:
-        raise ValueError(f"only plans for {', '.join(MACHINES)} are written, by name")
+        raise ValueError(f"a plan can be written only for {', '.join(MACHINES)}, by name")
     return machine.name
 
 

@@ -113,7 +113,7 @@ def load(folder: Path) -> NeuronPackage:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
-            raise SavedModelError(f"'{file}' is not of a package but of '{manifest['format']}'")
+            raise SavedModelError(f"'{file}' belongs to a '{manifest['format']}', not to a package")
         if manifest["format_version"] != FORMAT_VERSION:
             raise SavedModelError(
                 f"'{folder}' has version {manifest['format_version']} of the format, this package "

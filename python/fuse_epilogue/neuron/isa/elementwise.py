@@ -149,7 +149,7 @@ def fit_range(args: Arguments) -> None:
             names = ", ".join("nl." + op for op in COMPARISONS)
             raise Refused("language", f"{name} is one of {names}")
     if np.float32(args["on_false_value"]) != np.float32(LEAST):
-        raise Refused("language", f"on_false_value is {LEAST}, the least float32")
+        raise Refused("language", f"on_false_value must be {LEAST}, the least float32")
     _fit_result(args, "maximum")
 
 

@@ -36,7 +36,7 @@ def fit_quantize(args: Arguments) -> None:
     if dst.dtype not in LARGEST_EXPONENT or src.dtype not in ("bfloat16", "float16"):
         raise Refused(
             "operand-types",
-            f"{src.dtype} to {dst.dtype}: float16 or bfloat16 become float8_e4m3fn_x4 or "
+            f"{src.dtype} to {dst.dtype}: only float16 or bfloat16 become float8_e4m3fn_x4 or "
             "float8_e5m2_x4",
         )
     if scale.dtype != "uint8":

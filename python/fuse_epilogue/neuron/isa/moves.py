@@ -32,7 +32,10 @@ def run_shuffle(dst: np.ndarray, args: Arguments) -> None:
             if source == 255 or group + at >= dst.shape[0]:
                 continue
             if group + source >= src.shape[0]:
-                raise Refused("out-of-bounds", f"shuffle_mask: partition {group + source}")
+                raise Refused(
+                    "out-of-bounds",
+                    f"shuffle_mask names partition {group + source} of {src.shape[0]}",
+                )
             dst[group + at] = src[group + source].reshape(dst.shape[1:])
 
 
@@ -67,7 +70,7 @@ def run_dma_transpose(dst: np.ndarray, args: Arguments) -> None:
 def fit_compute(args: Arguments) -> None:
     """Check a reduction of transfers: as many elements in each."""
     if not args["srcs"]:
-        raise Refused("shapes", "srcs holds one tile or more")
+        raise Refused("shapes", "srcs must hold at least one tile")
     for at, src in enumerate(args["srcs"]):
         if math.prod(src.shape) != math.prod(args["dst"].shape):
             raise Refused("shapes", f"srcs[{at}] has shape {src.shape}, dst {args['dst'].shape}")

@@ -74,7 +74,8 @@ def fit_cumulative(args: Arguments) -> None:
     for name in ("imm0", "imm1"):
         shapes.vector(name, args[name], args["dst"])
     if args["op1"] not in _STARTS:
-        raise Refused("language", f"op1 is one of nl.{', nl.'.join(_STARTS)}, not nl.{args['op1']}")
+        known = ", ".join(f"nl.{name}" for name in _STARTS)
+        raise Refused("language", f"op1 must be one of {known}, not nl.{args['op1']}")
     if args["reduce_cmd"] not in ("reset_reduce", "reduce", "load_reduce"):
         raise Refused("language", "reduce_cmd is reset_reduce, reduce or load_reduce")
     if (args["reduce_cmd"] == "load_reduce") != (args["imm1"] is not None):

@@ -37,7 +37,7 @@ def _tile(value: Any, what: str = "x") -> Tile:
 
 def _new(walk: Walk, shape: tuple[int, ...], dtype: Any, memory: str = "sbuf") -> Tile:
     if not isinstance(dtype, DType):
-        raise Refused("language", "dtype is a type such as nl.float32")
+        raise Refused("language", "dtype must be a type such as nl.float32")
     return walk.allocate("", shape, dtype, memory)
 
 

@@ -129,7 +129,7 @@ def combined(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     """Return what an operator gives."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         if combine in _SHIFTS and not (isinstance(b, int) and 0 <= b < 64):
-            raise Refused("language", "a shift is by 0 to 63")
+            raise Refused("language", "a shift must be by 0 to 63 bits")
         try:
             value = combine(a, b)
         except ZeroDivisionError:

@@ -132,7 +132,7 @@ def _like(walk: Walk, tile: Tile, dtype: Any, shape: tuple[int, ...] | None = No
     if tile.space == "hbm":
         raise Refused("memory", "functions of nl compute in SBUF: nl.load the tensor before")
     if dtype is not None and not isinstance(dtype, DType):
-        raise Refused("language", "dtype is a type such as nl.float32")
+        raise Refused("language", "dtype must be a type such as nl.float32")
     return walk.allocate("", shape or tile.shape, dtype or tile.dtype, "sbuf")
 
 
