@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import tvm
 from tvm import tirx
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.script import tirx as T
 
+from fuse_epilogue.verify import CertificateError, check
 from fused_block import blocks
+from mutation import without
 
 ROWS, TERMS = 4, 16  # a row of int32 is as long as the alignment
 
@@ -80,25 +82,25 @@ def scaled(
             D[vi] = temp[vi] * T.float32(0.3) + C[vi]
 
 
-@T.prim_func(s_tir=True)
-def one_place(
-    A: T.Buffer((4, 16), "int32"),
-    C: T.Buffer((4,), "int32"),
-    d: T.handle,
-):
-    """`bias` with a result whose elements are all in one place of memory."""
-    D = T.match_buffer(d, (4,), "int32", strides=(0,))
-    temp = T.sblock_alloc_buffer((4,), "int32")
-    for i, k in T.grid(4, 16):
-        with T.sblock("total"):
-            vi, vk = T.axis.remap("SR", [i, k])
-            with T.init():
-                temp[vi] = 0
-            temp[vi] += A[vi, vk]
-    for i in range(4):
-        with T.sblock("bias"):
-            vi = T.axis.spatial(4, i)
-            D[vi] = temp[vi] + C[vi]
+def with_strides(strides: tuple[int, ...]) -> tirx.PrimFunc:
+    """A bias on sums whose result has strides."""
+
+    @T.prim_func(s_tir=True)
+    def stored_by_strides(A: T.Buffer((4, 3, 8), "int32"), d: T.handle):
+        D = T.match_buffer(d, (4, 3), "int32", strides=strides)
+        temp = T.sblock_alloc_buffer((4, 3), "int32")
+        for i, j, k in T.grid(4, 3, 8):
+            with T.sblock("total"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    temp[vi, vj] = 0
+                temp[vi, vj] += A[vi, vj, vk]
+        for i, j in T.grid(4, 3):
+            with T.sblock("bias"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                D[vi, vj] = temp[vi, vj] + vi
+
+    return stored_by_strides
 
 
 def fused(func: tirx.PrimFunc, **options: Any) -> tirx.PrimFunc:
@@ -171,14 +173,64 @@ def test_arrays_are_as_large_as_they_are_declared() -> None:
             function(given(ROWS, TERMS), given(ROWS - 1), given(ROWS))
 
 
-def test_elements_of_a_buffer_do_not_overlap() -> None:
-    """Other indices are other memory. Strides that say otherwise cannot be passed from Python."""
-    overlapping = np.lib.stride_tricks.as_strided(aligned(64), (ROWS,), (0,))
-    with pytest.raises(RuntimeError, match="not contiguous"):
-        tvm.runtime.from_dlpack(overlapping)
-    (function,) = built(one_place=one_place).values()
-    with pytest.raises(ValueError, match=r"Invalid D.strides\[0\]"):
-        function(given(ROWS, TERMS), given(ROWS), given(ROWS))
+@pytest.mark.parametrize("strides", [(4, 1), (1, 4), (12, 4)])
+def test_elements_may_be_apart(strides: tuple[int, ...]) -> None:
+    """Rows that are padded, and columns that are stored first, are places of their own."""
+    sch = Schedule(with_strides(strides))
+    before = sch.mod["main"]
+    certificate = sch.fuse_reduction_epilogue("total").certificate
+    check(before, sch.mod["main"], certificate)
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (2, 1), (1, 0), (1, 3)])
+def test_elements_of_a_buffer_do_not_overlap(strides: tuple[int, ...]) -> None:
+    """The sums of elements in one place would meet there; the unfused program stores the last."""
+    sch = Schedule(with_strides(strides))
+    before = sch.mod["main"]
+    with pytest.raises(ScheduleError, match=r"\[output-write\] the strides of 'D'"):
+        sch.fuse_reduction_epilogue("total")
+    with without("output-write"):
+        certificate = sch.fuse_reduction_epilogue("total").certificate
+    with pytest.raises(CertificateError, match="strides put elements of 'D' into one place"):
+        check(before, sch.mod["main"], certificate)
+
+
+def cascade_with_stride(stride: int) -> tirx.PrimFunc:
+    """The sum of exponentials of rows, which is stored by a stride."""
+
+    @T.prim_func(s_tir=True)
+    def stored_by_stride(X: T.Buffer((4, 16), "float32"), d: T.handle):
+        D = T.match_buffer(d, (4,), "float32", strides=(stride,))
+        top = T.sblock_alloc_buffer((4,), "float32")
+        for i, k in T.grid(4, 16):
+            with T.sblock("top"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    top[vi] = T.min_value("float32")
+                top[vi] = T.max(top[vi], X[vi, vk])
+        for i, k in T.grid(4, 16):
+            with T.sblock("sum"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    D[vi] = T.float32(0)
+                D[vi] += T.exp(X[vi, vk] - top[vi])
+
+    return stored_by_stride
+
+
+def test_results_of_a_cascade_do_not_overlap() -> None:
+    before = cascade_with_stride(2)
+    sch = Schedule(before)
+    certificate = sch.fuse_cascaded_reductions("sum").certificate
+    check(before, sch.mod["main"], certificate)
+    before = cascade_with_stride(0)
+    sch = Schedule(before)
+    with pytest.raises(ScheduleError, match=r"\[output-write\] the strides of 'D'"):
+        sch.fuse_cascaded_reductions("sum")
+    with without("output-write"):
+        certificate = sch.fuse_cascaded_reductions("sum").certificate
+    with pytest.raises(CertificateError, match="different elements of 'D' may be one place"):
+        check(before, sch.mod["main"], certificate)
 
 
 def test_outputs_are_written_more_than_once() -> None:

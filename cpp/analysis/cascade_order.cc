@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "analysis/strides.h"
+
 namespace fuse_epilogue {
 
 using namespace ir;  // NOLINT(build/namespaces)
@@ -91,6 +93,7 @@ class Order {
       // What it reads after the fusion, through what is inlined.
       child.reads = ReadsOf(stage);
       CheckNoPointer(stage, child);
+      CheckPlacesDiffer(stage.block(), stage.reduction.accumulator);
     }
     for (const Site* site : cascade_.gone) {
       if (IsAlone(*site)) children_[site->path[0].child].part = Part::kGone;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "analysis/refusal.h"
+#include "analysis/strides.h"
 #include "ir/functor.h"
 
 namespace fuse_epilogue {
@@ -204,6 +205,8 @@ AxisMap MatchElements(const Reduction& reduction, const std::vector<Produced>& p
   SBlock producer = reduction.site->block();
   SBlock consumer = epilogue.site->block();
   ffi::Any always = true;
+  CheckPlacesDiffer(producer, reduction.accumulator);
+  CheckPlacesDiffer(consumer, epilogue.output);
   if (!InjectiveMap::IsInjective(reduction.indices, reduction.spatial)) {
     Refuse(Code::kReductionDomain, producer,
            "two points of block " + Quoted(producer) + " may store to the same element of " +

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
 from ...tir.walk import handle, loads, same, uses
-from ..certificate.regions import is_own_memory
+from ..certificate.regions import is_own_memory, places_differ
 from ..certificate.subject import CertificateError, demand
 from ..certificate.tree import Block
 from ..proof.field import Ratio
@@ -111,7 +111,7 @@ class StepChecker(StageChecker):
 
     @staticmethod
     def _check_memory(buffer: Any, proof: Any, claim: str) -> None:
-        own = is_own_memory(buffer, proof.accumulator)
+        own = is_own_memory(buffer, proof.accumulator) and places_differ(buffer)
         demand(own, claim, f"different elements of '{buffer.name}' may be one place in memory")
 
     def _check_scratch(self, buffer: Any, place: int) -> None:

@@ -21,7 +21,7 @@ from ..proof.log_sums import exponents_of
 from ..proof.terms import Term
 from .claim_domains import injective
 from .claim_folding import check_folding
-from .regions import is_own_memory
+from .regions import is_own_memory, places_differ
 from .subject import CertificateError, Subject, demand, is_unchanged, observed
 from .value_terms import Values, attempt
 
@@ -128,12 +128,19 @@ def _check_places(subject: Subject, values: Values) -> None:
                 "the reduction accumulates at another element",
             )
         demand(injective(elements, place), indices, "elements are not proved to be different")
+        _demand_memory(claimed, buffer)
     for place_, store in enumerate(values.stores):
         demand(
             injective(elements, store.indices),
             f"epilogues[{place_}].h",
             "outputs of different elements are not proved to be different",
         )
+        _demand_memory(store.buffer, f"epilogues[{place_}].h")
+
+
+def _demand_memory(buffer: Any, claim: str) -> None:
+    reason = f"strides put elements of '{buffer.name}' into one place in memory"
+    demand(places_differ(buffer), claim, reason)
 
 
 def _check_types(subject: Subject, values: Values) -> None:

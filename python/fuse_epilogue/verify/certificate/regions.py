@@ -33,6 +33,35 @@ def is_own_memory(buffer: Any, like: Any) -> bool:
     return compact or not (differ(strides, like.ty.strides) or differ(offset, like.ty.elem_offset))
 
 
+def places_differ(buffer: Any) -> bool:
+    """Whether no two elements of a buffer are one place in memory, as far as it says so.
+
+    Strides that are unknown are the caller's promise; an unknown extent counts as 2.
+
+    Parameters
+    ----------
+    buffer : Var
+
+    Example
+    -------
+    >>> places_differ(certificate.result)                                 # doctest: +SKIP
+    True
+    """
+    axes = []
+    for stride, extent in zip(buffer.ty.strides or (), buffer.ty.shape, strict=False):
+        step, size = as_constant(stride), as_constant(extent)
+        if step is None:
+            return True
+        if size is None or size > 1:
+            axes.append((abs(int(step)), int(size or 2)))
+    span = 1  # what elements that differ in the axes so far take up
+    for step, size in sorted(axes):
+        if step < span:
+            return False
+        span += step * (size - 1)
+    return True
+
+
 def undeclared(block: Any, sizes: Sequence[Any]) -> str:
     """Find an access of a block that its declared regions do not hold.
 
