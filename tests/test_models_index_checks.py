@@ -148,7 +148,7 @@ def _number(value: int) -> Any:
 
 #: Indices that are inside for certain for arrays of one size, and not for those of one less.
 CERTAIN: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
-    "places of the largest": (lambda _, x: op.argmax(op.astype(x, "float32"), 1), 4),
+    "places of a sort": (lambda _, x: op.argsort(x, 1), 4),
     "places in order": (lambda emit, x: emit(op.topk(x, 2, 1, "both"))[1], 4),
     "numbers in order": (lambda _, x: op.arange(0, 7, 1, "int64"), 7),
     "clipped": (lambda _, x: op.clip(x, 0, 5), 6),
@@ -159,7 +159,9 @@ CERTAIN: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "remainders": (lambda _, x: op.floor_mod(x, _number(3)), 3),
     "truth values": (lambda emit, x: op.astype(emit(op.less(x, _number(0))), "int64"), 2),
     "a table of constants": (
-        lambda emit, x: op.take(relax.const(np.array([2, 0, 1, 0])), emit(op.argmax(x, 1)), axis=0),
+        lambda emit, x: op.take(
+            relax.const(np.array([2, 0, 1, 0])), emit(op.argsort(x, 1)), axis=0
+        ),
         3,
     ),
     "from the end": (lambda emit, x: _counted(emit, emit(op.clip(x, -8, 7)), 8), 8),
@@ -198,6 +200,26 @@ def test_an_index_that_may_wrap_in_a_narrow_type_is_checked() -> None:
 
     mod = built(rule, ([201, 4], "float32"), ([3], "int8"))
     assert len(CheckIndices()(mod).functions) == 2
+
+
+def test_an_index_that_is_clipped_as_a_float_is_checked() -> None:
+    """A NaN stays one, and is no index."""
+
+    def rule(emit: Any, table: Any, x: Any) -> Any:
+        return op.take(table, emit(op.astype(emit(op.clip(x, 0, 3)), "int64")), axis=0)
+
+    mod = built(rule, ([ROWS, 4], "float32"), ([3], "float32"))
+    assert len(CheckIndices()(mod).functions) == 2
+
+
+def test_the_place_of_the_largest_of_a_row_without_one_is_no_index() -> None:
+    def rule(emit: Any, x: Any) -> Any:
+        return op.take(x, emit(op.argmax(x, 1)), axis=0)
+
+    model = fuse_epilogue.compile(built(rule, ([ROWS, COLUMNS], "float32")), host(1))
+    assert np.array_equal(model(X), X[X.argmax(1)])
+    with pytest.raises(IndexError, match=r"index -1 at \[0\] of a value computed from input 'a'"):
+        model(np.full_like(X, -np.inf))
 
 
 def test_indices_for_two_arrays_of_a_size_are_checked_once() -> None:

@@ -7,7 +7,7 @@ TVM's operators read and write at any index. Before them, a check goes through t
 
 The check is of the value that the indices are made of by views and by counting from the end, so
 that a message names an input of the model where it can. Indices that are inside for certain, as
-those of argmax, are not checked.
+the places of a sort, are not checked.
 """
 
 from __future__ import annotations

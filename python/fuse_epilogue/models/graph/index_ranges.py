@@ -26,11 +26,12 @@ _MOVES = frozenset(
     for name in (
         *("reshape", "broadcast_to", "expand_dims", "squeeze", "permute_dims", "flatten"),
         *("strided_slice", "dynamic_strided_slice", "take", "gather_elements", "gather_nd"),
-        *("tile", "repeat", "flip", "call_tir_inplace"),
+        *("tile", "repeat", "flip"),
     )
 )
-#: Operators with places along an axis as results.
-_PLACES = frozenset({"relax.argmax", "relax.argmin", "relax.argsort"})
+#: Operators with places along an axis as results, and the smallest one. TVM's argmax begins at -1,
+#: and stays there if no element is above the smallest number, as of a row of -inf.
+_PLACES = {"relax.argmax": -1, "relax.argmin": -1, "relax.argsort": 0}
 
 
 class Ranges:
@@ -102,10 +103,9 @@ class Ranges:
             return _UNKNOWN
         name = operator_name(value)
         if name in _MOVES:
-            first = value.args[1].fields[0] if name == "relax.call_tir_inplace" else value.args[0]
-            return self.of(first)
+            return self.of(value.args[0])
         if name in _PLACES:
-            return 0, _last(value.args[0], value.attrs.axis)
+            return _PLACES[name], _last(value.args[0], value.attrs.axis)
         rule = _RULES.get(name)
         return _UNKNOWN if rule is None else rule(self, value)
 
@@ -262,6 +262,8 @@ def _remainder(ranges: Ranges, call: Any) -> Range:
 
 
 def _astype(ranges: Ranges, call: Any) -> Range:
+    if "float" in str(call.args[0].ty.dtype):
+        return _UNKNOWN  # a NaN is in no range, and becomes any number
     (low, high), (least, most) = ranges.of(call.args[0]), _of_type(call)
     if not known(low, high, least, most):
         return _UNKNOWN
