@@ -95,24 +95,10 @@ class Comparison:
 def same_bits(buffer: str, before: np.ndarray, after: np.ndarray, reason: str) -> Comparison:
     """Demand the same bits everywhere; one NaN is as good as another.
 
-    Parameters
-    ----------
-    buffer : str
-        For the message.
-    before, after : numpy.ndarray
-        Arrays of one shape and type.
-    reason : str
-        For the message.
-
-    Raises
-    ------
-    NotEquivalent
-        At the first element that differs.
-
-    Example
-    -------
-    >>> same_bits("D", np.zeros(3), np.zeros(3), "").identical
-    3
+    - `buffer`: for the message.
+    - `before`, `after`: arrays of one shape and type.
+    - `reason`: for the message.
+    - Raises NotEquivalent: at the first element that differs.
     """
     unsigned = f"uint{8 * before.dtype.itemsize}"
     differs = before.view(unsigned) != after.view(unsigned)
@@ -122,13 +108,7 @@ def same_bits(buffer: str, before: np.ndarray, after: np.ndarray, reason: str) -
 
 
 def same_numbers(buffer: str, before: np.ndarray, after: np.ndarray, reason: str) -> Comparison:
-    """Demand the same numbers: as `same_bits`, but zeros have no sign.
-
-    Example
-    -------
-    >>> same_numbers("D", np.array([0.0]), np.array([-0.0]), "").identical
-    1
-    """
+    """Demand the same numbers: as `same_bits`, but zeros have no sign."""
     differs = (before != after) & ~((before != before) & (after != after))
     _raise_first(differs, buffer, before, after, reason)
     return Comparison(before.size, identical=before.size)
@@ -156,29 +136,13 @@ def within_bounds(
     holds the result. So the intervals must meet, and the result must not be farther from the one
     before than the one after is wide. Where both are single numbers this demands that number.
 
-    Parameters
-    ----------
-    buffer : str
-        For the message.
-    result : numpy.ndarray
-        Results of an oracle for the function after.
-    before, after : sequence of Interval
-        Bounds for each element, in row-major order.
-    reason : str
-        For the message.
-    by_before : numpy.ndarray, optional
-        Results of the same oracle for the function before. An element that is the same there is no
-        difference, whatever the bounds say: TVM takes ``x == x`` for true, a NaN too.
-
-    Raises
-    ------
-    NotEquivalent
-        At the first element for which that does not hold.
-
-    Example
-    -------
-    >>> within_bounds("D", np.array([1.0]), [(0.9, 1.1)], [(0.95, 1.2)], "").bounded
-    1
+    - `buffer`: for the message.
+    - `result`: results of an oracle for the function after.
+    - `before`, `after`: bounds for each element, in row-major order.
+    - `reason`: for the message.
+    - `by_before`: results of the same oracle for the function before. An element that is the same
+      there is no difference, whatever the bounds say: TVM takes ``x == x`` for true, a NaN too.
+    - Raises NotEquivalent: at the first element for which that does not hold.
     """
     counts = Comparison()
     anything = _whole_range(result.dtype)

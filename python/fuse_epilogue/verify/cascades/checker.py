@@ -37,22 +37,10 @@ def check_cascade(
     Floats are real numbers in these proofs, exponentials of sums products of exponentials, and
     casts opaque.
 
-    Parameters
-    ----------
-    before, after : tvm.tirx.PrimFunc
-        The functions before and after the call, these very objects.
-    certificate : CascadeCertificate
-        The record of the call.
-
-    Returns
-    -------
-    tuple of str
-        The claims, all of which are proved.
-
-    Raises
-    ------
-    CertificateError
-        Naming the claim that does not hold, or cannot be proved.
+    - `before`, `after`: the functions before and after the call, these very objects.
+    - `certificate`: the record of the call.
+    - Returns: the claims, all of which are proved.
+    - Raises CertificateError: naming the claim that does not hold, or cannot be proved.
     """
     try:
         checker = _Checker(before, after, certificate)

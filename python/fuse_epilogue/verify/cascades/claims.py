@@ -12,38 +12,23 @@ from ..proof.field import Ratio
 class Stage:
     """The claims about one reduction, as numbers of a field.
 
-    Attributes
-    ----------
-    claim : str
-        How errors name it: ``"stages[1]"``.
-    rule : str
-        One of the laws.
-    monoid : str
-        Name of the monoid.
-    term : Ratio
-        The program's term, in the results of earlier reductions.
-    step, correction : Ratio
-        The term that the loop adds, and the state before, corrected.
-    term_apart, step_apart : Ratio
-        The program's term and the loop's with each exponential separate.
-    init, state_init : Ratio
-        Start values of the program and of the loop.
-    tail : Ratio or None
-        The result, as a function of the finished state.
-    quotient : Ratio or None
-        The claimed factor of the correction.
-    accumulated, finished, value, previous : Any
-        Names of atoms.
-    first : Ratio
-        The condition that there was no key before.
-    count, total : Any
-        Names of the numbers of keys before the block, and with it.
-    every : Ratio
-        The number of all keys.
-    lowest, highest : Ratio
-        The smallest and the largest number of the type; of floats they are infinities.
-    undefined : bool
-        Whether every term is NaN in a row whose keys are the infinity that the carrier starts at.
+    - `claim`: how errors name it: ``"stages[1]"``.
+    - `rule`: one of the laws.
+    - `monoid`: name of the monoid.
+    - `term`: the program's term, in the results of earlier reductions.
+    - `step`, `correction`: the term that the loop adds, and the state before, corrected.
+    - `term_apart`, `step_apart`: the program's term and the loop's with each exponential separate.
+    - `init`, `state_init`: start values of the program and of the loop.
+    - `tail`: the result, as a function of the finished state.
+    - `quotient`: the claimed factor of the correction.
+    - `accumulated`, `finished`, `value`, `previous`: names of atoms.
+    - `first`: the condition that there was no key before.
+    - `count`, `total`: names of the numbers of keys before the block, and with it.
+    - `every`: the number of all keys.
+    - `lowest`, `highest`: the smallest and the largest number of the type; of floats they are
+      infinities.
+    - `undefined`: whether every term is NaN in a row whose keys are the infinity that the carrier
+      starts at.
     """
 
     claim: str

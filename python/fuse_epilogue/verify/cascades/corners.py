@@ -72,17 +72,9 @@ def check_start(
 ) -> Ratio:
     """Prove what happens while the carrier is the infinity it starts at.
 
-    Parameters
-    ----------
-    stage, usual : Stage
-        The claims, and those where the carrier has left its start.
-    factor : Ratio
-        Factor of the state as the carrier changes.
-
-    Returns
-    -------
-    Ratio
-        The factor where the carrier has left its start.
+    - `stage`, `usual`: the claims, and those where the carrier has left its start.
+    - `factor`: factor of the state as the carrier changes.
+    - Returns: the factor where the carrier has left its start.
     """
     claim = stage.claim
     demand(len(heads) == 1, f"{claim}.carriers", "one of several starts at an infinity")
@@ -106,10 +98,7 @@ def check_start(
 def while_changing(field: Field, stage: Stage, head: Stage, slope: Ratio) -> Ratio:
     """Return what a state is multiplied with where its carrier changes; elsewhere it stays.
 
-    Parameters
-    ----------
-    slope : Ratio
-        Factor of the state in both cases.
+    - `slope`: factor of the state in both cases.
     """
     same = field.equality(field.atom(head.previous), field.atom(head.value))
     kept = field.decided(slope, same, True)
@@ -121,10 +110,7 @@ def while_changing(field: Field, stage: Stage, head: Stage, slope: Ratio) -> Rat
 def check_ratio(field: Field, stage: Stage, usual: Stage, head: Stage) -> None:
     """Prove that (x / m)^p is rolled by (m / m')^p, for the largest magnitude m of x.
 
-    Parameters
-    ----------
-    stage, usual : Stage
-        The claims, and those where the magnitude is not 0.
+    - `stage`, `usual`: the claims, and those where the magnitude is not 0.
     """
     claim = stage.claim
     x, value = _magnitude(field, head), field.atom(head.value)

@@ -35,16 +35,10 @@ Path = tuple[tuple[Ratio, bool], ...]
 class Evaluation:
     """An operation that is evaluated.
 
-    Attributes
-    ----------
-    kind : Hashable
-        What it is: a load from a buffer, a division of some type, and so on.
-    operands : tuple[Ratio, ...]
-        Those that decide whether it is defined.
-    path : Path
-        The conditions under which it is evaluated.
-    expr : Expr
-        The expression.
+    - `kind`: what it is: a load from a buffer, a division of some type, and so on.
+    - `operands`: those that decide whether it is defined.
+    - `path`: the conditions under which it is evaluated.
+    - `expr` (Expr): the expression.
     """
 
     kind: Hashable
@@ -56,21 +50,10 @@ class Evaluation:
 class Evaluations(CascadeTerms):
     """Makes numbers of expressions, and remembers what is not defined for all operands.
 
-    Parameters
-    ----------
-    arithmetic : FieldArithmetic
-    loads : Loads
-        Numbers that loads give.
-    values : mapping of int to Ratio
-        Numbers that variables stand for, by handle.
-    noted : Callable
-        Whether a load counts: one of memory that is known to be there does not.
-
-    Attributes
-    ----------
-    found : list[Evaluation]
-    path : Path
-        The conditions around the expression at hand.
+    - `loads`: numbers that loads give.
+    - `values`: numbers that variables stand for, by handle.
+    - `noted` (Callable): whether a load counts: one of memory that is known to be there does not.
+    - `path`: the conditions around the expression at hand.
     """
 
     def __init__(
@@ -153,12 +136,7 @@ class Evaluations(CascadeTerms):
 
 
 class Before:
-    """Record of the operations that the function before evaluates, for a row and a key.
-
-    Parameters
-    ----------
-    program : Program
-    """
+    """Record of the operations that the function before evaluates, for a row and a key."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -168,11 +146,8 @@ class Before:
     def add(self, expr: Any, values: Mapping[int, Ratio]) -> None:
         """Note what an expression of a block evaluates; of loads also what has been stored there.
 
-        Parameters
-        ----------
-        expr : tvm.ir.Expr
-        values : mapping of int to Ratio
-            Numbers that the block's axes stand for, by handle.
+        - `expr` (tvm.ir.Expr)
+        - `values`: numbers that the block's axes stand for, by handle.
         """
         terms = Evaluations(self._program.arithmetic, self._load, values, _every)
         terms.number(expr)

@@ -25,12 +25,8 @@ _WIDE = ("int32", "int64")
 class Folding:
     """Simplifies expressions of a function as TVM does when it compiles it.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function after.
-    exact : bool
-        Whether floats are the same bit for bit.
+    - `func`: the function after.
+    - `exact`: whether floats are the same bit for bit.
     """
 
     def __init__(self, func: tirx.PrimFunc, exact: bool) -> None:

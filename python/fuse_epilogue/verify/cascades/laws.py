@@ -56,21 +56,11 @@ def check_stage(
 ) -> None:
     """Prove the law of one stage.
 
-    Parameters
-    ----------
-    stages : mapping of int to Stage
-        Those up to this one.
-    number : int
-        Its place.
-    carriers : tuple[int, ...]
-        The stages that its state depends on.
-    keys : list
-        Names of the atoms of keys.
-
-    Raises
-    ------
-    CertificateError
-        Naming the claim.
+    - `stages`: those up to this one.
+    - `number`: its place.
+    - `carriers`: the stages that its state depends on.
+    - `keys` (list): names of the atoms of keys.
+    - Raises CertificateError: naming the claim.
     """
     stage, claim = stages[number], stages[number].claim
     demand(stage.rule in RULES, f"{claim}.rule", f"there is no proof for the rule '{stage.rule}'")

@@ -21,14 +21,9 @@ _EXPONENTIALS = {"tirx.exp", "tirx.exp2"}
 class Limits:
     """The values of a program's expressions at the start of a head.
 
-    Parameters
-    ----------
-    program : Program
-        The function before.
-    start : float
-        The infinity.
-    at_start : list[Ratio]
-        The numbers that are that infinity: the head's result, and what it is taken over.
+    - `program`: the function before.
+    - `start`: the infinity.
+    - `at_start`: the numbers that are that infinity: the head's result, and what it is taken over.
     """
 
     def __init__(self, program: Program, start: float, at_start: list[Ratio]) -> None:
@@ -40,12 +35,8 @@ class Limits:
     def of(self, expr: Any, values: Mapping[int, Ratio]) -> float | None:
         """Return an infinity, NaN or a literal if that is what an expression is, else None.
 
-        Parameters
-        ----------
-        expr : tvm.ir.Expr
-            An expression of the program; conditions in it are not known.
-        values : mapping of int to Ratio
-            Numbers that variables stand for, by handle.
+        - `expr` (tvm.ir.Expr): an expression of the program; conditions in it are not known.
+        - `values`: numbers that variables stand for, by handle.
         """
         terms = self._program.terms(values)
         if isinstance(expr, prim.FloatImm):

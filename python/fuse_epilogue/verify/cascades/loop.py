@@ -29,16 +29,11 @@ _COMBINERS: dict[str, Any] = {
 class Nest:
     """A store in loops.
 
-    Attributes
-    ----------
-    loops : tuple[tuple[Var, Expr], ...]
-        Variables that start at 0, with their extents, outermost first.
-    conditions : tuple[Expr, ...]
-        All must hold.
-    store : BufferStore
-        The store.
-    start : BufferStore or None
-        The store in T.init of its block.
+    - `loops` (tuple[tuple[Var, Expr], ...]): variables that start at 0, with their extents,
+      outermost first.
+    - `conditions` (tuple[Expr, ...]): all must hold.
+    - `store` (BufferStore): the store.
+    - `start` (BufferStore or None): the store in T.init of its block.
     """
 
     loops: tuple[tuple[Any, Any], ...]
@@ -50,10 +45,7 @@ class Nest:
 def nests(stmt: Any, around: Nest) -> Iterator[Nest]:
     """Yield the stores of a statement in order.
 
-    Raises
-    ------
-    CertificateError
-        If there is something else in it.
+    - Raises CertificateError: if there is something else in it.
     """
     if isinstance(stmt, tirx.SeqStmt):
         for part in stmt.seq:
@@ -120,30 +112,18 @@ def _is_at(load: Any, store: Any) -> bool:
 class Loop:
     """The fused block on its way through its statements.
 
-    Attributes
-    ----------
-    program : Program
-        The function before.
-    values : mapping of int to Ratio
-        Numbers that the axes of the block stand for, by handle.
-    shared, factor : int
-        Which key runs in blocks, and how many of them are one.
-    parts : int
-        How many parts of the keys there are.
-    block_number : Ratio
-        Which block it is, of those of all parts.
-    key_names, key_extents : list
-        Atoms of the keys of the program, and how many there are.
-    known : set[int]
-        Buffers of the function before, by handle.
-    folding : Folding
-        TVM's simplifier, for expressions of the function after.
-    plain : dict
-        What has been stored in scratch memory: indices, names of loops in them, and the value, once
-        more with its exponentials separate.
-    states, nexts : dict
-        By handle of the buffer the element at hand, and the atom it stands for; of a state the
-        stage's own axes, too.
+    - `program`: the function before.
+    - `values`: numbers that the axes of the block stand for, by handle.
+    - `shared`, `factor`: which key runs in blocks, and how many of them are one.
+    - `parts`: how many parts of the keys there are.
+    - `block_number`: which block it is, of those of all parts.
+    - `key_names`, `key_extents` (list): atoms of the keys of the program, and how many there are.
+    - `known`: buffers of the function before, by handle.
+    - `folding`: TVM's simplifier, for expressions of the function after.
+    - `plain` (dict): what has been stored in scratch memory: indices, names of loops in them, and
+      the value, once more with its exponentials separate.
+    - `states`, `nexts` (dict): by handle of the buffer the element at hand, and its atom; of a
+      state the stage's own axes, too.
     """
 
     program: Program

@@ -69,12 +69,8 @@ class _CountingArithmetic(FieldArithmetic):
 class StageChecker:
     """Reads the stages and proves their laws.
 
-    Parameters
-    ----------
-    before, after : tvm.tirx.PrimFunc
-        The functions.
-    certificate : CascadeCertificate
-        The claims.
+    - `before`, `after`: the functions.
+    - `certificate` (CascadeCertificate): the claims.
     """
 
     def __init__(self, before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Any) -> None:

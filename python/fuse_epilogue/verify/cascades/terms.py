@@ -31,16 +31,10 @@ def variable(var: Any) -> tuple[str, int]:
 class CascadeTerms(ExpressionWriter):
     """Makes numbers of a field of expressions.
 
-    Parameters
-    ----------
-    arithmetic : FieldArithmetic
-        Meaning of the operations.
-    loads : Loads
-        Numbers that loads give.
-    values : mapping of int to Ratio
-        Numbers that variables stand for, by handle; others stand for themselves.
-    folding : Folding, optional
-        TVM's simplifier, which must not change the number of an expression.
+    - `arithmetic`: meaning of the operations.
+    - `loads`: numbers that loads give.
+    - `values`: numbers that variables stand for, by handle; others stand for themselves.
+    - `folding`: TVM's simplifier, which must not change the number of an expression.
     """
 
     def __init__(
@@ -66,12 +60,8 @@ class CascadeTerms(ExpressionWriter):
     def number(self, expr: Any) -> Ratio:
         """Return the number of an expression.
 
-        Raises
-        ------
-        UnsupportedError
-            Something in it has none.
-        CertificateError
-            TVM's simplifier makes another number of it.
+        - Raises UnsupportedError: something in it has none.
+        - Raises CertificateError: TVM's simplifier makes another number of it.
         """
         if self._folding is not None:
             for part, simple in self._folding.changed(expr):
@@ -125,19 +115,11 @@ class CascadeTerms(ExpressionWriter):
 class Program:
     """The function before: each buffer with the one block that writes it.
 
-    Parameters
-    ----------
-    arithmetic : FieldArithmetic
-        Meaning of the operations.
-    blocks : list[Block]
-        The innermost blocks.
-    overwritten : set of int
-        Parameters that every load reads as the caller has passed them, by handle.
-
-    Attributes
-    ----------
-    results : dict[int, Callable]
-        By handle of a buffer what a load from it gives, where it is not what a block computes.
+    - `arithmetic`: meaning of the operations.
+    - `blocks`: the innermost blocks.
+    - `overwritten`: parameters that every load reads as the caller has passed them, by handle.
+    - `results`: by handle of a buffer what a load from it gives, where it is not what a block
+      computes.
     """
 
     def __init__(
@@ -171,16 +153,9 @@ class Program:
     def stored(self, expr: Any, indices: list[Ratio]) -> tuple[Any, dict[int, Ratio]] | None:
         """Return what an elementwise block has stored where a load reads.
 
-        Parameters
-        ----------
-        expr : tvm.ir.TensorLoad
-        indices : list[Ratio]
-            Where it reads.
-
-        Returns
-        -------
-        (expression, dict of int to Ratio) or None
-            The value in the axes of its block, and what these stand for, by handle.
+        - `expr` (tvm.ir.TensorLoad)
+        - `indices`: where it reads.
+        - Returns: the value in the axes of its block, and what these stand for, by handle.
         """
         writer = self._writers.get(handle(expr.source))
         if writer is None or writer.block.init is not None:

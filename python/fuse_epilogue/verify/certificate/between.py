@@ -20,13 +20,7 @@ _JUMPS = ("break_loop", "continue_loop", "thread_return", "ret")
 
 
 def has_jump(stmt: Any) -> bool:
-    """Return whether a statement may leave out a part of itself, or of what comes after it.
-
-    Example
-    -------
-    >>> has_jump(func.body)                                               # doctest: +SKIP
-    False
-    """
+    """Return whether a statement may leave out a part of itself, or of what comes after it."""
     found: list[Any] = []
 
     def call(expr: ir.Call) -> None:
@@ -39,13 +33,7 @@ def has_jump(stmt: Any) -> bool:
 
 
 def may_end(piece: Block | Loose) -> bool:
-    """Return whether what comes after a block, or a statement outside of blocks, may not run.
-
-    Example
-    -------
-    >>> may_end(relu)                                                     # doctest: +SKIP
-    False
-    """
+    """Return whether what comes after a block, or a statement outside of blocks, may not run."""
     found: list[Any] = []
 
     def call(expr: ir.Call) -> None:
@@ -68,13 +56,7 @@ def shared_loops(a: Block, b: Block) -> list[Any]:
 
 
 def conflicts(moved: Accesses, block: Block | Loose) -> dict[int, Any]:
-    """Return the buffers for which it matters who comes first, by handle.
-
-    Example
-    -------
-    >>> conflicts(relu.touched(), other)                                  # doctest: +SKIP
-    {}
-    """
+    """Return the buffers for which it matters who comes first, by handle."""
     other = block.touched()
     found = {k: v for k, v in other.writes.items() if k in moved.reads or k in moved.writes}
     return found | {k: v for k, v in moved.writes.items() if k in other.reads}

@@ -32,15 +32,9 @@ _FAULTS = ("inside", "divisor", "quotient", "call")
 def check_defined(values: Values) -> None:
     """Prove that the function after evaluates nothing that it must not.
 
-    Parameters
-    ----------
-    values : Values
-        The terms in which values were proved to be the same.
-
-    Raises
-    ------
-    CertificateError
-        Naming init, distributed or the value of a tail, by where the operation is evaluated.
+    - `values`: the terms in which values were proved to be the same.
+    - Raises CertificateError: naming init, distributed or the value of a tail, by where the
+      operation is evaluated.
     """
     known = _Known(values, _before(values))
     for claim, need in _after(values):
@@ -149,12 +143,8 @@ def _store(made: Needs, store: Stored, claim: str, values: Values | None = None)
 class _Known:
     """Evaluations of the function before, and facts about terms.
 
-    Parameters
-    ----------
-    values : Values
-        The terms.
-    needs : sequence of Need
-        Conditions of the function before.
+    - `values`: the terms.
+    - `needs`: conditions of the function before.
     """
 
     def __init__(self, values: Values, needs: Sequence[Need]) -> None:

@@ -27,10 +27,7 @@ _REASON = "TVM's simplifier takes it for something else, and did not in the func
 def check_folding(subject: Subject, timeout: float) -> None:
     """Prove that merging lets TVM's simplifier change no value.
 
-    Raises
-    ------
-    CertificateError
-        Naming the tail, the init or the terms.
+    - Raises CertificateError: naming the tail, the init or the terms.
     """
     certificate = subject.certificate
     merges = len(certificate.tails) < len(certificate.epilogues)

@@ -19,10 +19,7 @@ from .tree import Block, Loose
 def check_order(subject: Subject) -> None:
     """Prove that every epilogue sees the same and is seen the same at its new place.
 
-    Raises
-    ------
-    CertificateError
-        Naming order.
+    - Raises CertificateError: naming order.
     """
     certificate = subject.certificate
     left = [subject.reduction_after, *subject.tails]
@@ -96,10 +93,7 @@ def _inverse_of(loop: Any, loops: Any, inverse: Any) -> Any:
 def check_placement(subject: Subject) -> None:
     """Prove that every tail runs each element once, when the reduction of it is complete.
 
-    Raises
-    ------
-    CertificateError
-        Naming the tail.
+    - Raises CertificateError: naming the tail.
     """
     certificate = subject.certificate
     reduction = subject.reduction_after
@@ -221,22 +215,9 @@ def crossed(
     Those are the blocks between the two in program order, and the blocks that share a loop with
     one of them which the other one is not in.
 
-    Parameters
-    ----------
-    pieces : sequence of Block or Loose
-        Pieces of the function, without the blocks that move together.
-    reduction, epilogue : Block
-        The two.
-
-    Returns
-    -------
-    list[Block or Loose]
-        Innermost blocks, and statements outside of them.
-
-    Example
-    -------
-    >>> crossed(subject.others, matmul, relu)                             # doctest: +SKIP
-    []
+    - `pieces`: pieces of the function, without the blocks that move together.
+    - `reduction`, `epilogue`: the two.
+    - Returns: innermost blocks, and statements outside of them.
     """
     first, last = reduction.every_loop, epilogue.every_loop
     alone = {key for key in {*first, *last} if not (key in first and key in last)}

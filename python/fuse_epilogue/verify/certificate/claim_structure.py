@@ -15,10 +15,7 @@ from .tree import Block, bound_by
 def check_structure(subject: Subject) -> None:
     """Prove that nothing but the fused blocks changed.
 
-    Raises
-    ------
-    CertificateError
-        Naming removed, kept or after.
+    - Raises CertificateError: naming removed, kept or after.
     """
     certificate = subject.certificate
     trees = subject.trees
@@ -79,10 +76,7 @@ def _check_kept(subject: Subject) -> None:
 def check_regions(subject: Subject) -> None:
     """Prove that the blocks that changed declare what they access.
 
-    Raises
-    ------
-    CertificateError
-        Naming after.
+    - Raises CertificateError: naming after.
     """
     for block in (subject.reduction_after, *subject.tails):
         missing = undeclared(block.block, subject.sizes)

@@ -29,15 +29,8 @@ from .value_terms import Values, attempt
 def check_values(subject: Subject, timeout: float) -> Values:
     """Prove every claim about values.
 
-    Returns
-    -------
-    Values
-        The terms of the proof: floats are real numbers in them where the call reassociates.
-
-    Raises
-    ------
-    CertificateError
-        Naming the claim.
+    - Returns: the terms of the proof: floats are real numbers in them where the call reassociates.
+    - Raises CertificateError: naming the claim.
     """
     values = _values(subject, timeout)
     check_folding(subject, timeout)

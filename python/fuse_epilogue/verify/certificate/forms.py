@@ -162,16 +162,9 @@ _PARTS = ("epilogues", "tails", "stages")
 def check_forms(owner: Any, prefix: str = "") -> None:
     """Prove that every field of a certificate is of its form.
 
-    Parameters
-    ----------
-    owner : Certificate or CascadeCertificate, or a part of one
-    prefix : str
-        Put before the names of fields, such as ``"tails[0]."``.
-
-    Raises
-    ------
-    CertificateError
-        Naming the field.
+    - `owner` (Certificate or CascadeCertificate, or a part of one)
+    - `prefix`: put before the names of fields, such as ``"tails[0]."``.
+    - Raises CertificateError: naming the field.
     """
     forms = next(forms for kind, forms in FORMS.items() if isinstance(owner, kind))
     for name, (holds, what) in forms.items():

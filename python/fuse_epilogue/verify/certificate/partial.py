@@ -69,12 +69,8 @@ def _exactly(condition: Any, index: Any = None) -> Condition:
 def _do_not_wrap(index: Any, compared: bool) -> Iterator[Any]:
     """Yield the conditions under which the parts of an index are what they are as whole numbers.
 
-    Parameters
-    ----------
-    index : tvm.ir.Expr
-        Expression of axes and sizes.
-    compared : bool
-        Whether its own operation must not wrap around.
+    - `index` (tvm.ir.Expr): expression of axes and sizes.
+    - `compared`: whether its own operation must not wrap around.
     """
     # In 64 bits a domain is enumerated as the machine computes it.
     if compared and isinstance(index, _RING) and str(index.ty.dtype) == "int32":
@@ -113,14 +109,10 @@ def has_guard(store: Stored) -> bool:
 class Guard:
     """A condition under which something is evaluated.
 
-    Attributes
-    ----------
-    condition : Term
-        The condition.
-    everywhere : bool
-        Whether every target leaves the rest unevaluated where the condition does not hold, as it
-        does for a branch. The right operand of "and" and "or" and the values of a select are
-        evaluated by some targets, and not by others.
+    - `condition`: the condition.
+    - `everywhere`: whether every target leaves the rest unevaluated where the condition does not
+      hold, as it does for a branch. The right operand of "and" and "or" and the values of a select
+      are evaluated by some targets, and not by others.
     """
 
     condition: Term
@@ -131,20 +123,13 @@ class Guard:
 class Need:
     """An operation that is evaluated, and is not defined for all operands.
 
-    Attributes
-    ----------
-    kind : str
-        One of `KINDS`.
-    operands : tuple[Term, ...]
-        Those that decide whether it is defined: index and extent, dividend and divisor, and so on.
-    detail : str
-        What else decides: the name of the operation or of the function.
-    path : tuple[Guard, ...]
-        The conditions under which it is evaluated, outermost first.
-    expr : Expr or Stored
-        The expression, or the store.
-    condition : Callable or None
-        Returns when it is defined, where that depends on axes and sizes alone.
+    - `kind`: one of `KINDS`.
+    - `operands`: those that decide whether it is defined: index and extent, dividend and divisor,
+      and so on.
+    - `detail`: what else decides: the name of the operation or of the function.
+    - `path`: the conditions under which it is evaluated, outermost first.
+    - `expr` (Expr or Stored): the expression, or the store.
+    - `condition`: returns when it is defined, where that depends on axes and sizes alone.
     """
 
     kind: str
@@ -163,19 +148,10 @@ class Need:
 class Needs(TermExpressions):
     """Makes terms, and remembers every operation that is not defined for all operands.
 
-    Attributes
-    ----------
-    needs : list[Need]
-        The operations that were found.
-    path : tuple[Guard, ...]
-        The conditions around the expression at hand.
-
-    Parameters
-    ----------
-    wraps : bool
-        Whether arithmetic that wraps around is noted.
-    args
-        As for `TermExpressions`.
+    - `needs`: the operations that were found.
+    - `path`: the conditions around the expression at hand.
+    - `wraps`: whether arithmetic that wraps around is noted.
+    - `args`: as for `TermExpressions`.
     """
 
     def __init__(self, wraps: bool, *args: Any) -> None:
@@ -190,10 +166,7 @@ class Needs(TermExpressions):
     def stored(self, store: Stored) -> Term:
         """Note what a store evaluates, and return its value.
 
-        Raises
-        ------
-        NotProved
-            If something in it has no term.
+        - Raises NotProved: if something in it has no term.
         """
         outer = self.path
         for condition in store.conditions:

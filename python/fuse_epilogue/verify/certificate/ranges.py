@@ -17,12 +17,8 @@ Range = tuple[int, int]
 class Ranges:
     """Finds ranges of integer terms.
 
-    Parameters
-    ----------
-    table : TermTable
-        Table of the terms.
-    known : mapping of int to (int, int)
-        What is known of unknowns, by the number of the term: from, and below.
+    - `table`: table of the terms.
+    - `known`: what is known of unknowns, by the number of the term: from, and below.
     """
 
     def __init__(self, table: TermTable, known: Mapping[int, tuple[int, int]]) -> None:
@@ -31,13 +27,7 @@ class Ranges:
         self._found: dict[int, Range] = {}
 
     def of(self, term: Term) -> Range:
-        """Return the range of an integer or a bool.
-
-        Example
-        -------
-        >>> Ranges(table, {}).of(table.integer(-3, scalar_type("int32")))     # doctest: +SKIP
-        (-3, -3)
-        """
+        """Return the range of an integer or a bool."""
         for part in operands_first(term, self._found):
             self._found[part.number] = self._range(part)
         return self._found[term.number]

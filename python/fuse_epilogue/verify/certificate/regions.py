@@ -18,15 +18,7 @@ from .skeleton import differ
 def is_own_memory(buffer: Any, like: Any) -> bool:
     """Whether a new buffer has no strides and no offset, or those of a buffer of the program.
 
-    Parameters
-    ----------
-    buffer, like : Var
-        With as many dimensions.
-
-    Example
-    -------
-    >>> is_own_memory(certificate.result, certificate.accumulator)        # doctest: +SKIP
-    True
+    - `buffer`, `like` (Var): with as many dimensions.
     """
     strides, offset = buffer.ty.strides, buffer.ty.elem_offset
     compact = not len(strides) and (offset is None or as_constant(offset) == 0)
@@ -37,15 +29,6 @@ def places_differ(buffer: Any) -> bool:
     """Whether no two elements of a buffer are one place in memory, as far as it says so.
 
     Strides that are unknown are the caller's promise; an unknown extent counts as 2.
-
-    Parameters
-    ----------
-    buffer : Var
-
-    Example
-    -------
-    >>> places_differ(certificate.result)                                 # doctest: +SKIP
-    True
     """
     axes = []
     for stride, extent in zip(buffer.ty.strides or (), buffer.ty.shape, strict=False):
@@ -67,22 +50,9 @@ def undeclared(block: Any, sizes: Sequence[Any]) -> str:
 
     A reduction need not declare that it reads what it accumulates in.
 
-    Parameters
-    ----------
-    block : tvm.s_tir.SBlock
-        A block with stores, and no block inside.
-    sizes : sequence of Var
-        Symbolic dimensions.
-
-    Returns
-    -------
-    str
-        The access as text; empty if all are declared.
-
-    Example
-    -------
-    >>> undeclared(sch.get(sch.get_sblock("matmul")), [])                 # doctest: +SKIP
-    ''
+    - `block` (tvm.s_tir.SBlock): a block with stores, and no block inside.
+    - `sizes` (sequence of Var): symbolic dimensions.
+    - Returns: the access as text; empty if all are declared.
     """
     domain = Domain(block_axes(block), sizes=sizes)
     written = {handle(region.source) for region in block.writes}

@@ -25,14 +25,7 @@ _VALUES = (prim.IntImm, TensorLoad, Var)
 def may_mistake(node: Any) -> bool:
     """Whether something in an expression or statement may be simplified to another value.
 
-    Parameters
-    ----------
-    node : tvm.ir.Expr or tvm.tirx.Stmt
-
-    Example
-    -------
-    >>> may_mistake(prim.Cast("int32", narrow + one) > 0)                 # doctest: +SKIP
-    True
+    - `node` (tvm.ir.Expr or tvm.tirx.Stmt)
     """
     return any(map(_mistakes, parts_of(node, prim.Expr, Call, TensorLoad, Var)))
 
@@ -40,17 +33,9 @@ def may_mistake(node: Any) -> bool:
 def simplified_rightly(expr: Any, simplify: Callable[[Any], Any]) -> Any:
     """Return an expression of which only those parts are simplified that cannot be mistaken.
 
-    Parameters
-    ----------
-    expr : tvm.ir.Expr
-    simplify : Callable[[tvm.ir.Expr], tvm.ir.Expr]
-        TVM's simplifier, with what is known of the variables.
-
-    Example
-    -------
-    >>> expr = tirx.Cast("int8", tirx.max(n % 4, -1))                     # doctest: +SKIP
-    >>> simplified_rightly(expr, analyzer.simplify)                       # doctest: +SKIP
-    T.Cast("int8", n % 4)
+    - `expr` (tvm.ir.Expr)
+    - `simplify` (Callable[[tvm.ir.Expr], tvm.ir.Expr]): TVM's simplifier, with what is known of the
+      variables.
     """
 
     def rightly(part: Any) -> Any:

@@ -14,23 +14,11 @@ def skeleton(func: tirx.PrimFunc, reduction: str, without: Iterable[str]) -> Any
 
     Allocations are left out too, so that buffers are compared by identity.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Before or after.
-    reduction : str
-        The block whose regions, init and body are left out.
-    without : iterable of str
-        Blocks that are left out, with the loops that are empty then.
-
-    Returns
-    -------
-    tvm.tirx.Stmt
-        Statement; those of two functions are equal if the functions agree in everything else.
-
-    Example
-    -------
-    >>> skeleton(before, "matmul", ["bias", "relu"])                      # doctest: +SKIP
+    - `func`: before or after.
+    - `reduction`: the block whose regions, init and body are left out.
+    - `without`: blocks that are left out, with the loops that are empty then.
+    - Returns: statement; those of two functions are equal if the functions agree in everything
+      else.
     """
     body = _Skeleton(reduction, set(without)).reduce(func.body)
     return body if body is not None else tirx.Evaluate(0)

@@ -23,21 +23,11 @@ def stays_ahead(subject: Subject, block: Block | Loose, epilogue: Block, h: dict
     both, and then what an iteration reads of it is what the same one has written. The part of the
     epilogue that the reduction absorbed does not matter to the block.
 
-    Parameters
-    ----------
-    subject : Subject
-        The blocks.
-    block : Block or Loose
-        One that the fusion leaves alone, of the function before or after.
-    epilogue : Block
-        One of the function before.
-    h : dict[int, Expr]
-        Its axes, by handle, in the reduction's.
-
-    Returns
-    -------
-    bool
-        False if it is not proved.
+    - `subject`: the blocks.
+    - `block`: one that the fusion leaves alone, of the function before or after.
+    - `epilogue`: one of the function before.
+    - `h` (dict[int, Expr]): its axes, by handle, in the reduction's.
+    - Returns: False if it is not proved.
     """
     if not isinstance(block, Block) or not subject.tails:
         return False
@@ -71,19 +61,10 @@ def reads_later(subject: Subject, block: Block | Loose, place: int) -> bool:
     what the same iteration has written: a copy of a tile, for example. The epilogue writes each
     element once; so it does not matter if the other iterations have written theirs, too.
 
-    Parameters
-    ----------
-    subject : Subject
-        The blocks.
-    block : Block or Loose
-        One that the fusion leaves alone, of the function before.
-    place : int
-        The place of the epilogue in the certificate.
-
-    Returns
-    -------
-    bool
-        False if it is not proved.
+    - `subject`: the blocks.
+    - `block`: one that the fusion leaves alone, of the function before.
+    - `place`: the place of the epilogue in the certificate.
+    - Returns: False if it is not proved.
     """
     epilogue, proof = subject.epilogues[place], subject.certificate.epilogues[place]
     if not isinstance(block, Block) or not block.leaf or block.block.match_buffers:

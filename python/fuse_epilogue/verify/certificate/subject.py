@@ -44,16 +44,10 @@ def demand(holds: bool, claim: str, reason: str) -> None:
 class Stored:
     """A store, possibly under a condition.
 
-    Attributes
-    ----------
-    buffer : Var
-        The buffer.
-    indices : tuple[Expr, ...]
-        The element.
-    value : Expr
-        The stored value.
-    conditions : tuple[Expr, ...]
-        All must hold; else the element keeps its value.
+    - `buffer` (Var): the buffer.
+    - `indices` (tuple[Expr, ...]): the element.
+    - `value` (Expr): the stored value.
+    - `conditions` (tuple[Expr, ...]): all must hold; else the element keeps its value.
     """
 
     buffer: Any
@@ -94,29 +88,15 @@ def size_variables(func: tirx.PrimFunc) -> list[Any]:
 class Subject:
     """The blocks of a certificate.
 
-    Parameters
-    ----------
-    before, after : tvm.tirx.PrimFunc
-        The functions.
-    certificate : Certificate
-        The certificate; only names and the axes of blocks are used here.
-
-    Attributes
-    ----------
-    trees : tuple[Tree, Tree]
-        The functions.
-    reduction, reduction_after : Block
-        The reduction block, before and after.
-    epilogues, tails : list[Block]
-        The blocks before, and what is left of them after.
-    spatial, reducing : list[Axis]
-        Axes of the reduction.
-    sizes : list[Var]
-        Symbolic dimensions.
-    scalars : set[int]
-        Parameters that are numbers, by handle.
-    domain, elements : Domain
-        All axes; the spatial ones.
+    - `before`, `after`: the functions.
+    - `certificate` (Certificate): the certificate; only names and the axes of blocks are used here.
+    - `trees` (tuple[Tree, Tree]): the functions.
+    - `reduction`, `reduction_after` (Block): the reduction block, before and after.
+    - `epilogues`, `tails` (list[Block]): the blocks before, and what is left of them after.
+    - `spatial`, `reducing` (list[Axis]): axes of the reduction.
+    - `sizes` (list[Var]): symbolic dimensions.
+    - `scalars` (set[int]): parameters that are numbers, by handle.
+    - `domain`, `elements` (Domain): all axes; the spatial ones.
     """
 
     def __init__(self, before: tirx.PrimFunc, after: tirx.PrimFunc, certificate: Any) -> None:

@@ -18,11 +18,8 @@ from ...tir.walk import handle, substitute, variables
 class Accesses:
     """The buffers that a piece of a function mentions, by handle.
 
-    Attributes
-    ----------
-    reads, writes : dict[int, Var]
-        Buffers loaded from and stored to. A buffer that is only mentioned (its address is taken,
-        a region is declared) is in both.
+    - `reads`, `writes` (dict[int, Var]): buffers loaded from and stored to. A buffer that is only
+      mentioned (its address is taken, a region is declared) is in both.
     """
 
     reads: dict[int, Any] = field(default_factory=dict)
@@ -32,14 +29,7 @@ class Accesses:
 def accesses(*nodes: Any) -> Accesses:
     """Return what statements or expressions access.
 
-    Parameters
-    ----------
-    nodes : tvm.ir.Node or None
-        Any; None is nothing.
-
-    Example
-    -------
-    >>> accesses(block.init, block.body).reads                            # doctest: +SKIP
+    - `nodes` (tvm.ir.Node or None): any; None is nothing.
     """
     found = Accesses()
     mentioned: dict[int, int] = {}
@@ -97,14 +87,10 @@ def bound_by(around: Sequence[Any]) -> list[Any]:
 class Loose:
     """A statement that is in no innermost block, or the condition of one.
 
-    Attributes
-    ----------
-    node : Any
-        The statement or expression.
-    around : tuple[Any, ...]
-        Loops, conditions and SBlockRealize statements around it, outermost first.
-    place : int
-        The position in program order of the block that comes next.
+    - `node`: the statement or expression.
+    - `around` (tuple[Any, ...]): loops, conditions and SBlockRealize statements around it,
+      outermost first.
+    - `place`: the position in program order of the block that comes next.
     """
 
     name = "a statement outside of blocks"
@@ -135,20 +121,13 @@ def _loops_of(around: tuple[Any, ...]) -> dict[int, Any]:
 class Block:
     """A block, and the statements around it.
 
-    Attributes
-    ----------
-    realize : tvm.s_tir.SBlockRealize
-        The block with its bindings.
-    block : tvm.s_tir.SBlock
-        The block.
-    name : str
-        Its name.
-    around : tuple[Any, ...]
-        Loops, conditions and outer SBlockRealize statements around it, outermost first.
-    place : int
-        Its position in program order.
-    inner : int
-        How many blocks are in it.
+    - `realize` (tvm.s_tir.SBlockRealize): the block with its bindings.
+    - `block` (tvm.s_tir.SBlock): the block.
+    - `name` (str): its name.
+    - `around` (tuple[Any, ...]): loops, conditions and outer SBlockRealize statements around it,
+      outermost first.
+    - `place`: its position in program order.
+    - `inner` (int): how many blocks are in it.
     """
 
     def __init__(self, realize: Any, around: tuple[Any, ...], place: int) -> None:
@@ -214,15 +193,8 @@ class Block:
 class Tree:
     """All blocks of a function.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        The function.
-
-    Attributes
-    ----------
-    blocks : list[Block]
-        In program order, outer before inner.
+    - `func`: the function.
+    - `blocks`: in program order, outer before inner.
     """
 
     def __init__(self, func: tirx.PrimFunc) -> None:

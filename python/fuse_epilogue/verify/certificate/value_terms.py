@@ -40,16 +40,11 @@ class Reading(Enum):
 class Values:
     """Terms for everything that a certificate speaks of.
 
-    Parameters
-    ----------
-    subject : Subject
-        The blocks.
-    exact : bool
-        Whether floats are uninterpreted values; else they are real numbers.
-    timeout : float
-        Seconds for each question that needs z3.
-    folds : bool
-        Whether terms are equal whose literals differ by what rounds where literals are folded.
+    - `subject`: the blocks.
+    - `exact`: whether floats are uninterpreted values; else they are real numbers.
+    - `timeout`: seconds for each question that needs z3.
+    - `folds`: whether terms are equal whose literals differ by what rounds where literals are
+      folded.
     """
 
     def __init__(
@@ -164,12 +159,8 @@ class Values:
     ) -> dict[int, Finished]:
         """Return what every buffer holds in the end before.
 
-        Parameters
-        ----------
-        x : Term, optional
-            The finished element; :attr:`x` if there is none.
-        known : Mapping[int, Term], optional
-            Terms that buffers hold, rather than what is stored to them.
+        - `x`: the finished element; :attr:`x` if there is none.
+        - `known`: terms that buffers hold, rather than what is stored to them.
         """
         certificate = self.certificate
         made = self.expressions()
@@ -189,10 +180,7 @@ class Values:
     def left(self, y: Term | None = None) -> dict[int, Finished]:
         """Return what every buffer holds in the end after.
 
-        Parameters
-        ----------
-        y : Term, optional
-            The finished element of the result; F of :attr:`x` if there is none.
+        - `y`: the finished element of the result; F of :attr:`x` if there is none.
         """
         certificate = self.certificate
         made = self.expressions()

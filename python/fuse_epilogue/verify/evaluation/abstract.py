@@ -249,14 +249,10 @@ class AbstractStatements(StatementWriter):
 class AbstractProgram:
     """A function over values of an arithmetic.
 
-    Attributes
-    ----------
-    parameters : list[Parameter]
-        Name of the function.
-    sizes : dict[str, str]
-        The symbolic dimensions by name, each with its argument name in the source.
-    stores : list[tuple[Value, ...]]
-        For each store the extents of the loops around it.
+    - `parameters` (list[Parameter]): name of the function.
+    - `sizes` (dict[str, str]): the symbolic dimensions by name, each with its argument name in the
+      source.
+    - `stores` (list[tuple[Value, ...]]): for each store the extents of the loops around it.
     """
 
     def __init__(self, func: tirx.PrimFunc) -> None:
@@ -278,20 +274,12 @@ class AbstractProgram:
     ) -> None:
         """Execute the program.
 
-        Parameters
-        ----------
-        arithmetic : Arithmetic
-            Meaning of the operations.
-        content : mapping of str to list or value
-            For each buffer the flat list of its elements, changed in place; for each number a
-            value of the arithmetic.
-        sizes : mapping of str to int
-            Every symbolic dimension.
-
-        Raises
-        ------
-        EvaluationError
-            Where the function does something undefined, or unsupported over these values.
+        - `arithmetic`: meaning of the operations.
+        - `content` (mapping of str to list or value): for each buffer the flat list of its
+          elements, changed in place; for each number a value of the arithmetic.
+        - `sizes`: every symbolic dimension.
+        - Raises EvaluationError: where the function does something undefined, or unsupported over
+          these values.
         """
         values = [content[param.name] for param in self.parameters]
         try:

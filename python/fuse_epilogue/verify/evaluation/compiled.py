@@ -21,19 +21,8 @@ def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     The function then runs on a CPU, and in a child process, which has none of TVM's threads.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Any.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        `func` itself where there is nothing to change.
-
-    Example
-    -------
-    >>> without_threads(sch.mod["main"])                                  # doctest: +SKIP
+    - `func`: any.
+    - Returns: `func` itself where there is nothing to change.
     """
 
     def serial(loop: tirx.For) -> tirx.For:
@@ -48,10 +37,7 @@ def without_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class Compiled:
     """Functions compiled by TVM into one module.
 
-    Parameters
-    ----------
-    functions : sequence of tvm.tirx.PrimFunc
-        Functions of one signature.
+    - `functions`: functions of one signature.
     """
 
     def __init__(self, functions: Sequence[tirx.PrimFunc]) -> None:
@@ -69,21 +55,9 @@ class Compiled:
     def run(self, place: int, arrays: Arrays) -> Arrays:
         """Call one of the functions on copies.
 
-        Parameters
-        ----------
-        place : int
-            Which function.
-        arrays : dict[str, Any]
-            A value for each parameter.
-
-        Returns
-        -------
-        dict[str, Any]
-            Every array as it is after the call.
-
-        Example
-        -------
-        >>> Compiled([before, after]).run(0, arrays)["D"]                 # doctest: +SKIP
+        - `place`: which function.
+        - `arrays`: a value for each parameter.
+        - Returns: every array as it is after the call.
         """
         arguments: dict[str, Any] = {}
         for name in self._parameters:

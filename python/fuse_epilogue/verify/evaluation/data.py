@@ -29,14 +29,7 @@ Arrays = dict[str, Any]
 
 
 def numpy_type(type: ScalarType) -> np.dtype:
-    """Return the numpy type of a scalar type.
-
-    Example
-    -------
-    >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
-    >>> numpy_type(scalar_type("int8"))
-    dtype('int8')
-    """
+    """Return the numpy type of a scalar type."""
     return np.dtype(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name)
 
 
@@ -50,29 +43,16 @@ def make(
 ) -> np.ndarray:
     """Make random data of one kind.
 
-    Parameters
-    ----------
-    kind : str
-        ``exact``: floats that are small integers. ``normal``: normally distributed floats.
-        ``nasty``: floats among which are zeros of both signs, infinities, NaN and denormals.
-        Integers come from the whole range of their type, with its ends and small ones among them,
-        so that those that serve as an index or a divisor are right and wrong.
-    type : ScalarType
-        Type of the elements.
-    shape : tuple[int, ...]
-        Shape of the array.
-    rng : numpy.random.Generator
-        Source of randomness.
-    limits : tuple[int, int], optional
-        Smallest and largest value of integers, for data that serves as an index or a shift.
-    density : float
-        The part of the values that are special: infinities and so on, or the ends of a range.
-
-    Example
-    -------
-    >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
-    >>> make("exact", scalar_type("uint8"), (2,), np.random.default_rng(0), (1, 1))
-    array([1, 1], dtype=uint8)
+    - `kind`: ``exact``: floats that are small integers. ``normal``: normally distributed floats.
+      ``nasty``: floats among which are zeros of both signs, infinities, NaN and denormals. Integers
+      come from the whole range of their type, with its ends and small ones among them, so that
+      those that serve as an index or a divisor are right and wrong.
+    - `type`: type of the elements.
+    - `shape`: shape of the array.
+    - `rng`: source of randomness.
+    - `limits`: smallest and largest value of integers, for data that serves as an index or a shift.
+    - `density`: the part of the values that are special: infinities and so on, or the ends of a
+      range.
     """
     if type.kind != "f":
         low, high = limits or (type.low, type.high)
@@ -102,20 +82,8 @@ def make(
 def literals_of(*funcs: tirx.PrimFunc) -> list[float]:
     """Return the numbers that occur in functions: where one of them decides, data must meet it.
 
-    Parameters
-    ----------
-    funcs : tvm.tirx.PrimFunc
-        Any.
-
-    Returns
-    -------
-    list[float]
-        Integers and finite floats other than zero, sorted, each once.
-
-    Example
-    -------
-    >>> literals_of(relu_of_77)                                           # doctest: +SKIP
-    [77.0]
+    - `funcs`: any.
+    - Returns: integers and finite floats other than zero, sorted, each once.
     """
     found: list[Any] = []
     for func in funcs:
@@ -135,26 +103,12 @@ def make_literals(
 ) -> np.ndarray:
     """Make data of literals among zeros, so that sums are literals too.
 
-    Parameters
-    ----------
-    type : ScalarType
-        Type of the elements.
-    shape : tuple[int, ...]
-        Shape of the array.
-    rng : numpy.random.Generator
-        Source of randomness.
-    literals : sequence of float
-        The numbers; integers among them are for integer types, floats for floating ones.
-    limits : tuple[int, int], optional
-        Smallest and largest value of integers.
-    density : float
-        The part of the values that are literals.
-
-    Example
-    -------
-    >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
-    >>> make_literals(scalar_type("int8"), (2,), np.random.default_rng(0), [7, 900], None, 1.0)
-    array([7, 7], dtype=int8)
+    - `type`: type of the elements.
+    - `shape`: shape of the array.
+    - `rng`: source of randomness.
+    - `literals`: the numbers; integers among them are for integer types, floats for floating ones.
+    - `limits`: smallest and largest value of integers.
+    - `density`: the part of the values that are literals.
     """
     if type.kind == "f":
         pool = [value for value in literals if isinstance(value, float)]
@@ -186,27 +140,13 @@ def make_arrays(
 ) -> Arrays:
     """Make a value for each parameter; outputs are filled too, so that missing stores show.
 
-    Parameters
-    ----------
-    kind : str
-        One of `KINDS`, or `LITERALS`.
-    parameters : mapping of str to (Parameter, tuple[int, ...])
-        Each with its shape, which is empty for a number.
-    ranges : mapping of str to (int, int)
-        Limits of integers, by parameter.
-    rng : numpy.random.Generator
-        Source of randomness.
-    density : float
-        The part of the values that are special.
-    literals : sequence of float
-        For `LITERALS`: the numbers to use.
-    tame : tuple[int, int], optional
-        Limits of all integers that have none.
-
-    Example
-    -------
-    >>> make_arrays("normal", {}, {}, np.random.default_rng(0))
-    {}
+    - `kind`: one of `KINDS`, or `LITERALS`.
+    - `parameters`: each with its shape, which is empty for a number.
+    - `ranges`: limits of integers, by parameter.
+    - `rng`: source of randomness.
+    - `density`: the part of the values that are special.
+    - `literals`: for `LITERALS`: the numbers to use.
+    - `tame`: limits of all integers that have none.
     """
     arrays: Arrays = {}
     for name, (param, shape) in parameters.items():
@@ -220,11 +160,5 @@ def make_arrays(
 
 
 def copies(arrays: Arrays) -> Arrays:
-    """Return copies of arrays, and numbers as they are.
-
-    Example
-    -------
-    >>> copies({"s": 1})
-    {'s': 1}
-    """
+    """Return copies of arrays, and numbers as they are."""
     return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in arrays.items()}

@@ -29,10 +29,7 @@ class Dialect(Protocol):
 
     `binary`, `compare`, `call` and the others return values whose code is an operand.
 
-    Attributes
-    ----------
-    checked : bool
-        Whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
+    - `checked`: whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
     """
 
     checked: bool
@@ -120,21 +117,12 @@ class ExpressionWriter:
     Expressions may be of any depth: operands are written by a loop, not by recursion, and source
     that gets long goes to lines of its own, which come before the line that uses the value.
 
-    Parameters
-    ----------
-    dialect : Dialect
-        Dialect of operations on data.
-
-    Attributes
-    ----------
-    variables : dict[int, Value]
-        Values of scalar variables, by handle.
-    buffers : dict[int, Buffer]
-        Buffers in scope, by handle.
-    ranges : dict[int, int]
-        For a variable that runs from 0 to an extent that is a variable, that variable's handle.
-    lines : Callable[[str], None]
-        Takes the lines that come first.
+    - `dialect`: dialect of operations on data.
+    - `variables`: values of scalar variables, by handle.
+    - `buffers`: buffers in scope, by handle.
+    - `ranges`: for a variable that runs from 0 to an extent that is a variable, that variable's
+      handle.
+    - `lines`: takes the lines that come first.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -171,15 +159,8 @@ class ExpressionWriter:
     def write(self, expr: Any) -> Value:
         """Write an expression.
 
-        Parameters
-        ----------
-        expr : tvm.ir.Expr
-            Value of a scalar type.
-
-        Raises
-        ------
-        UnsupportedError
-            Naming the node that cannot be evaluated.
+        - `expr` (tvm.ir.Expr): value of a scalar type.
+        - Raises UnsupportedError: naming the node that cannot be evaluated.
         """
         pending: list[Steps] = []
         found = self.begin(expr)
@@ -417,19 +398,8 @@ def without_round_trips(expr: Any) -> Any:
 
     Nor is ``number ^ 0``: what is reinterpreted to keep a division in its place is written so.
 
-    Parameters
-    ----------
-    expr : tvm.ir.Expr
-
-    Returns
-    -------
-    tvm.ir.Expr
-        `expr` itself if there are none.
-
-    Example
-    -------
-    >>> without_round_trips(T.reinterpret("int32", T.reinterpret("uint32", n)))  # doctest: +SKIP
-    n
+    - `expr` (tvm.ir.Expr)
+    - Returns: `expr` itself if there are none.
     """
 
     def value(call: Any) -> Any:

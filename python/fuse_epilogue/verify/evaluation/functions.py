@@ -78,22 +78,10 @@ FLOAT_FUNCTIONS: dict[str, Callable[..., Any]] = {
 def float_function(name: str, narrow: type | None) -> Callable[..., Any]:
     """Make a function of scalars from a row of `FLOAT_FUNCTIONS`.
 
-    Parameters
-    ----------
-    name : str
-        The row.
-    narrow : type or None
-        numpy type of operands and result; None for float64, whose scalars are Python floats.
-
-    Returns
-    -------
-    Callable
-        Gives poison for poison.
-
-    Example
-    -------
-    >>> float_function("floor", None)(1.5)
-    1.0
+    - `name`: the row.
+    - `narrow`: numpy type of operands and result; None for float64, whose scalars are Python
+      floats.
+    - Returns: gives poison for poison.
     """
     function = FLOAT_FUNCTIONS[name]
     going_in: Callable[[Any], Any] = np.float64 if narrow is None else lambda x: x
@@ -111,19 +99,10 @@ def float_function(name: str, narrow: type | None) -> Callable[..., Any]:
 def q_multiply_shift(x: Any, y: Any, q: Any, s: Any) -> Any:
     """Fixed-point multiplication of an int32, as TVM lowers ``tirx.q_multiply_shift``.
 
-    Parameters
-    ----------
-    x, y : int
-        The value and the multiplier, a fixed-point number with `q` fractional bits.
-    q : int
-        Fractional bits.
-    s : int
-        Shift: to the left if positive.
-
-    Returns
-    -------
-    int
-        ``round(x * y * 2**(s - q))``, halves up, modulo 2**32.
+    - `x`, `y` (int): the value and the multiplier, a fixed-point number with `q` fractional bits.
+    - `q` (int): fractional bits.
+    - `s` (int): shift: to the left if positive.
+    - Returns: ``round(x * y * 2**(s - q))``, halves up, modulo 2**32.
     """
     if any(arg is POISON for arg in (x, y, q, s)):
         return POISON

@@ -53,10 +53,7 @@ def static_binary(name: str, a: Value, b: Value, checked: bool = False) -> Value
 def integer_operation(name: str, a: Value, b: Value) -> tuple[str, int, int]:
     """Return source and bounds, before wrapping, of an operation on integers.
 
-    Raises
-    ------
-    UnsupportedError
-        For an operation that integers do not have.
+    - Raises UnsupportedError: for an operation that integers do not have.
     """
     widest = a.type.low, a.type.high
     if name in ("add", "sub", "mul"):

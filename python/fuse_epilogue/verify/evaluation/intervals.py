@@ -38,16 +38,7 @@ _TRUE, _FALSE, _EITHER = (True, True), (False, False), (False, True)
 class IntervalArithmetic(Arithmetic):
     """Operations on intervals.
 
-    Parameters
-    ----------
-    limit : int
-        How many operations may be done before `WorkLimit` is raised.
-
-    Example
-    -------
-    >>> from fuse_epilogue.verify.evaluation.scalars import scalar_type
-    >>> IntervalArithmetic().binary("add", scalar_type("int8"), (100, 100), (27, 28))
-    (-128, 127)
+    - `limit`: how many operations may be done before `WorkLimit` is raised.
     """
 
     def __init__(self, limit: int = 1 << 62) -> None:

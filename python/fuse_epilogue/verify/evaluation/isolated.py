@@ -22,28 +22,11 @@ class Died(Exception):
 def run_isolated(function: Callable[[], Any], limit: int = LIMIT) -> Any:
     """Call a function in a child process.
 
-    Parameters
-    ----------
-    function : Callable
-        Starts no threads. Changes that it makes in memory are lost. Where the system has no
-        ``fork``, it is called in this process.
-    limit : int
-        Seconds after which the child is ended.
-
-    Returns
-    -------
-    Any
-        The function's result, which can be pickled.
-
-    Raises
-    ------
-    Died
-        A signal ended the child, the time was up, or the function raised an exception.
-
-    Example
-    -------
-    >>> run_isolated(lambda: 6 * 7)
-    42
+    - `function` (Callable): starts no threads. Changes that it makes in memory are lost. Where the
+      system has no ``fork``, it is called in this process.
+    - `limit`: seconds after which the child is ended.
+    - Returns: the function's result, which can be pickled.
+    - Raises Died: a signal ended the child, the time was up, or the function raised an exception.
     """
     if not hasattr(os, "fork"):
         return function()

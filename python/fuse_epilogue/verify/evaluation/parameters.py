@@ -17,19 +17,12 @@ from .values import Value
 class Parameter:
     """A parameter of a program.
 
-    Attributes
-    ----------
-    name : str
-        As in the function.
-    type : ScalarType
-        Type of the number, or of the elements.
-    shape : tuple or None
-        Extents, each a number, the name of a variable, or None where it is an expression; None
-        for a number.
-    codes : tuple[str, ...]
-        The extents as source, in the argument names of sizes.
-    written : bool
-        Whether the program stores to it.
+    - `name`: as in the function.
+    - `type`: type of the number, or of the elements.
+    - `shape` (tuple or None): extents, each a number, the name of a variable, or None where it is
+      an expression; None for a number.
+    - `codes`: the extents as source, in the argument names of sizes.
+    - `written` (bool): whether the program stores to it.
     """
 
     __slots__ = ("codes", "name", "shape", "type", "written")
@@ -53,15 +46,7 @@ def unique_names(variables: Sequence[Any]) -> list[str]:
 
     Two parameters of one name are two arrays: TVM goes by their places.
 
-    Parameters
-    ----------
-    variables : sequence of Var
-
-    Example
-    -------
-    >>> from tvm import tirx
-    >>> unique_names([tirx.Var("x", "int32"), tirx.Var("x", "int32")])
-    ['x', 'x (2)']
+    - `variables` (sequence of Var)
     """
     found: list[str] = []
     for variable in variables:
@@ -77,11 +62,8 @@ def declare_parameters(
 ) -> tuple[list[Parameter], dict[str, str], list[str]]:
     """Bring the parameters of a function into scope.
 
-    Returns
-    -------
-    tuple
-        The parameters, the symbolic dimensions by name, each with its argument name, and the
-        argument names of the generated function: sizes first, then parameters.
+    - Returns: the parameters, the symbolic dimensions by name, each with its argument name, and the
+      argument names of the generated function: sizes first, then parameters.
     """
     expressions = writer.expressions
     parameters: list[Parameter] = []
@@ -138,19 +120,9 @@ def _extent(extent: Any, named: Mapping[int, str]) -> Any:
 def shape_of(program: Any, param: Parameter, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the extents of a parameter of a program for given sizes.
 
-    Parameters
-    ----------
-    program : Program or AbstractProgram
-        The program.
-    param : Parameter
-        One of its parameters, a buffer.
-    sizes : mapping of str to int
-        Every symbolic dimension.
-
-    Example
-    -------
-    >>> shape_of(program, program.parameters[0], {"n": 5})                # doctest: +SKIP
-    (5, 8)
+    - `program` (Program or AbstractProgram): the program.
+    - `param`: one of its parameters, a buffer.
+    - `sizes`: every symbolic dimension.
     """
     names = {code: sizes[name] for name, code in program.sizes.items()}
     return tuple(int(eval(code, dict(RUNTIME), names)) for code in param.codes)
@@ -159,17 +131,8 @@ def shape_of(program: Any, param: Parameter, sizes: Mapping[str, int]) -> tuple[
 def work_of(program: Any, sizes: Mapping[str, int]) -> int:
     """Return how many stores a run of a program executes, at most.
 
-    Parameters
-    ----------
-    program : Program or AbstractProgram
-        The program.
-    sizes : mapping of str to int
-        Every symbolic dimension.
-
-    Example
-    -------
-    >>> work_of(program, {"n": 5})                                        # doctest: +SKIP
-    245
+    - `program` (Program or AbstractProgram): the program.
+    - `sizes`: every symbolic dimension.
     """
     names = {code: sizes[name] for name, code in program.sizes.items()}
     total = 0
@@ -188,15 +151,7 @@ def work_of(program: Any, sizes: Mapping[str, int]) -> int:
 def check_names(argument: str, given: Collection[str], known: Collection[str]) -> None:
     """Return if an argument names only what is in the functions.
 
-    Raises
-    ------
-    ValueError
-
-    Example
-    -------
-    >>> check_names("sizes", ["batch"], ["m", "n"])
-    Traceback (most recent call last):
-    ValueError: sizes names 'batch', which is not in the functions: they have 'm', 'n'
+    - Raises ValueError
     """
     wrong = [name for name in given if name not in known]
     if wrong:

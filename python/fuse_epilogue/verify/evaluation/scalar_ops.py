@@ -68,15 +68,11 @@ _FUNCTIONS = _name_functions()
 class MachineDialect:
     """Source on scalars.
 
-    Parameters
-    ----------
-    constants : dict[str, Any]
-        Where floating literals go; part of the namespace the source runs in.
-    exact : bool
-        False: every operation rounds as the machine does. True: floats of all widths are computed
-        in float64, the reference for error bounds.
-    checked : bool
-        Whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
+    - `constants` (dict[str, Any]): where floating literals go; part of the namespace the source
+      runs in.
+    - `exact`: False: every operation rounds as the machine does. True: floats of all widths are
+      computed in float64, the reference for error bounds.
+    - `checked`: whether an overflow that LLVM takes for impossible is an error; otherwise it wraps.
     """
 
     def __init__(

@@ -34,16 +34,10 @@ class WorkLimit(EvaluationError):
 class ScalarType:
     """A scalar type.
 
-    Attributes
-    ----------
-    name : str
-        As TVM writes it.
-    kind : str
-        ``f`` float, ``i`` signed and ``u`` unsigned integer, ``b`` bool.
-    bits : int
-        Width of the value.
-    low, high : int
-        Range of an integer or a bool; 0 for a float.
+    - `name`: as TVM writes it.
+    - `kind`: ``f`` float, ``i`` signed and ``u`` unsigned integer, ``b`` bool.
+    - `bits`: width of the value.
+    - `low`, `high`: range of an integer or a bool; 0 for a float.
     """
 
     name: str
@@ -71,20 +65,8 @@ SCALAR_TYPES = _types()
 def scalar_type(name: str) -> ScalarType:
     """Look up a scalar type.
 
-    Parameters
-    ----------
-    name : str
-        For example ``"int32"``.
-
-    Raises
-    ------
-    UnsupportedError
-        For vectors, handles and types of other widths.
-
-    Example
-    -------
-    >>> scalar_type("uint8").high
-    255
+    - `name`: for example ``"int32"``.
+    - Raises UnsupportedError: for vectors, handles and types of other widths.
     """
     found = SCALAR_TYPES.get(name)
     if found is None:
@@ -93,24 +75,12 @@ def scalar_type(name: str) -> ScalarType:
 
 
 def largest_of(type: ScalarType) -> float:
-    """Return the largest finite number of a floating type.
-
-    Example
-    -------
-    >>> largest_of(scalar_type("float16"))
-    65504.0
-    """
+    """Return the largest finite number of a floating type."""
     return float(ml_dtypes.finfo(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name).max)
 
 
 def rounded(value: float, type: ScalarType) -> float:
-    """Return the number of a floating type that is nearest to a value.
-
-    Example
-    -------
-    >>> rounded(1e39, scalar_type("float32"))
-    inf
-    """
+    """Return the number of a floating type that is nearest to a value."""
     with np.errstate(over="ignore"):
         dtype = np.dtype(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name)
         return float(np.float64(value).astype(dtype))

@@ -21,19 +21,10 @@ _BOOL = scalar_type("bool")
 class StatementWriter:
     """Writes statements, one source line each.
 
-    Parameters
-    ----------
-    expressions : ExpressionWriter
-        For the expressions in them.
-
-    Attributes
-    ----------
-    lines : list[str]
-        The lines written, indented by one space a level.
-    written : list[int]
-        Handles of the buffers that are stored to.
-    stores : list[tuple[Value, ...]]
-        For each store the extents of the loops around it.
+    - `expressions`: for the expressions in them.
+    - `lines`: the lines written, indented by one space a level.
+    - `written`: handles of the buffers that are stored to.
+    - `stores`: for each store the extents of the loops around it.
     """
 
     def __init__(self, expressions: ExpressionWriter) -> None:
@@ -67,15 +58,8 @@ class StatementWriter:
     def write(self, stmt: Any) -> None:
         """Write a statement.
 
-        Parameters
-        ----------
-        stmt : tvm.tirx.Stmt
-            A statement of the stage in which there are blocks.
-
-        Raises
-        ------
-        UnsupportedError
-            Naming the node that cannot be evaluated.
+        - `stmt` (tvm.tirx.Stmt): a statement of the stage in which there are blocks.
+        - Raises UnsupportedError: naming the node that cannot be evaluated.
         """
         handler = self._handlers.get(type(stmt))
         if handler is None:
@@ -207,12 +191,8 @@ class StatementWriter:
     def declare(self, var: Any, code: str) -> Buffer:
         """Bring a buffer into scope.
 
-        Parameters
-        ----------
-        var : tvm.ir.Var
-            Variable of buffer type.
-        code : str
-            The list that holds its elements.
+        - `var` (tvm.ir.Var): variable of buffer type.
+        - `code`: the list that holds its elements.
         """
         writer = self.expressions
         shape = []
@@ -293,10 +273,7 @@ class StatementWriter:
 def compile_source(source: str) -> Any:
     """Compile generated source.
 
-    Raises
-    ------
-    UnsupportedError
-        If it is nested too deeply for Python.
+    - Raises UnsupportedError: if it is nested too deeply for Python.
     """
     try:
         return compile(source, "<generated>", "exec")

@@ -8,16 +8,10 @@ from .scalars import ScalarType
 class Value:
     """A piece of Python source that computes a value.
 
-    Attributes
-    ----------
-    code : str
-        The source; an operand of anything without further brackets.
-    type : ScalarType
-        Type of the value.
-    low, high : int
-        Bounds of an integer, at most the range of its type.
-    static : bool
-        Whether it is a Python integer that no data can change.
+    - `code`: the source; an operand of anything without further brackets.
+    - `type`: type of the value.
+    - `low`, `high`: bounds of an integer, at most the range of its type.
+    - `static`: whether it is a Python integer that no data can change.
     """
 
     __slots__ = ("code", "high", "low", "static", "type")
@@ -40,26 +34,15 @@ class Value:
 class Buffer:
     """A buffer as the generated program sees it: a list of elements, in row-major order.
 
-    Attributes
-    ----------
-    name : str
-        Name for messages.
-    code : str
-        The list.
-    type : ScalarType
-        Type of the elements.
-    shape : list[Value]
-        Extents, static.
-    keys : list[int]
-        For each extent the handle of the variable it is, or 0.
-    strides : list[str]
-        Source of the distance between neighbours along each axis, in elements.
-    owned : bool
-        Whether the function allocates it.
-    offsets : list[Value] or None
-        Where a matched region starts in `source`.
-    source : Buffer or None
-        The buffer that a matched region is part of.
+    - `name`: name for messages.
+    - `code`: the list.
+    - `type`: type of the elements.
+    - `shape`: extents, static.
+    - `keys`: for each extent the handle of the variable it is, or 0.
+    - `strides` (list[str]): source of the distance between neighbours along each axis, in elements.
+    - `owned` (bool): whether the function allocates it.
+    - `offsets`: where a matched region starts in `source`.
+    - `source`: the buffer that a matched region is part of.
     """
 
     __slots__ = ("code", "keys", "name", "offsets", "owned", "shape", "source", "strides", "type")

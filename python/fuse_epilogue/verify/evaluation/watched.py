@@ -29,25 +29,9 @@ REPORT = "undefined"
 def watched(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a function that skips stores of undefined values, and reports that there were some.
 
-    Parameters
-    ----------
-    func : tvm.tirx.PrimFunc
-        Function of the stage in which there are blocks.
-
-    Returns
-    -------
-    tvm.tirx.PrimFunc
-        With one more parameter, `REPORT`: an int32 array of one element, which is set to 1.
-
-    Raises
-    ------
-    UnsupportedError
-        If whether an operation is defined decides about more than a store.
-
-    Example
-    -------
-    >>> [str(param.name) for param in watched(func).params]               # doctest: +SKIP
-    ['A', 'D', 'undefined']
+    - `func`: function of the stage in which there are blocks.
+    - Returns: with one more parameter, `REPORT`: an int32 array of one element, which is set to 1.
+    - Raises UnsupportedError: if whether an operation is defined decides about more than a store.
     """
     report = tirx.decl_buffer((1,), "int32", name=REPORT)
     noted = tirx.BufferStore(report, prim.IntImm("int32", 1), [prim.IntImm("int32", 0)])

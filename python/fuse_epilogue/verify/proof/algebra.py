@@ -16,18 +16,12 @@ from .terms import Term
 class Monoid:
     """A row of `MONOIDS`.
 
-    Attributes
-    ----------
-    operation : str
-        The binary operation, by its name among the operations of terms.
-    kinds : str
-        Kinds of types it is for: float, int, unsigned, bool.
-    identity : Callable[[ScalarType], float]
-        The value that changes nothing.
-    rounds : bool
-        Whether floats are rounded where they are combined.
-    clashes : bool
-        Whether two infinities of the same sign may give NaN, where a program combines them.
+    - `operation`: the binary operation, by its name among the operations of terms.
+    - `kinds`: kinds of types it is for: float, int, unsigned, bool.
+    - `identity`: the value that changes nothing.
+    - `rounds`: whether floats are rounded where they are combined.
+    - `clashes`: whether two infinities of the same sign may give NaN, where a program combines
+      them.
     """
 
     operation: str
@@ -74,15 +68,10 @@ class NotProved(Exception):
 class Finished:
     """A buffer whose element at `indices` is finished when an expression reads it.
 
-    Attributes
-    ----------
-    indices : tuple[Expr, ...]
-        In the reduction's axes.
-    value : Term
-        The stored value.
-    rounds : bool
-        Whether memory rounds what is stored: a bfloat16 that the function allocates is kept as it
-        was computed.
+    - `indices` (tuple[Expr, ...]): in the reduction's axes.
+    - `value`: the stored value.
+    - `rounds`: whether memory rounds what is stored: a bfloat16 that the function allocates is kept
+      as it was computed.
     """
 
     indices: tuple[Any, ...]

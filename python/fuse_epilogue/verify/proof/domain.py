@@ -62,26 +62,9 @@ class NotIndex(Exception):
 def evaluate_index(expr: Any, values: Mapping[int, Any]) -> Any:
     """Evaluate an integer expression at many points.
 
-    Parameters
-    ----------
-    expr : tvm.ir.Expr
-        Bounds of the variables in `values`.
-    values : mapping of int to numpy.ndarray or int
-        By handle.
-
-    Returns
-    -------
-    numpy.ndarray or int
-
-    Raises
-    ------
-    NotIndex
-        If there is something else in it.
-
-    Example
-    -------
-    >>> evaluate_index(i * 4 + j, {handle(i): 2, handle(j): 1})           # doctest: +SKIP
-    9
+    - `expr` (tvm.ir.Expr): bounds of the variables in `values`.
+    - `values` (mapping of int to numpy.ndarray or int): by handle.
+    - Raises NotIndex: if there is something else in it.
     """
     if isinstance(expr, prim.IntImm):
         return int(expr.value)
@@ -116,14 +99,10 @@ def evaluate_index(expr: Any, values: Mapping[int, Any]) -> Any:
 class Domain:
     """Points: all values of some axes for which a condition holds.
 
-    Parameters
-    ----------
-    axes : sequence of (Var, Expr, Expr)
-        Variables with the start and the extent of their ranges.
-    predicate : tvm.ir.Expr, optional
-        The condition.
-    sizes : sequence of Var
-        Symbolic dimensions: positive numbers. (Where one is zero there is nothing to prove.)
+    - `axes`: variables with the start and the extent of their ranges.
+    - `predicate` (tvm.ir.Expr, optional): the condition.
+    - `sizes` (sequence of Var): symbolic dimensions: positive numbers. (Where one is zero there is
+      nothing to prove.)
     """
 
     def __init__(
@@ -192,15 +171,7 @@ class Domain:
     def holds(self, condition: Any) -> bool:
         """Whether a condition is proved for every point.
 
-        Parameters
-        ----------
-        condition : tvm.ir.Expr
-            Predicate on the axes and free variables, a bool.
-
-        Example
-        -------
-        >>> Domain([(i, 0, 8)]).holds(i // 4 < 2)                         # doctest: +SKIP
-        True
+        - `condition` (tvm.ir.Expr): predicate on the axes and free variables, a bool.
         """
         free = {**self.free, **self._free([condition])}
         enumerated = self._enumerated(condition, free)
@@ -274,26 +245,11 @@ def one_to_one(
 ) -> str:
     """Prove that a map takes the points of a domain one to one onto all values of axes.
 
-    Parameters
-    ----------
-    source : Domain
-        Domain of the map, for example the iterations of loops.
-    images : sequence of tvm.ir.Expr
-        The value of each target axis at a point of the source.
-    target : sequence of (Var, Expr, Expr)
-        The target axes.
-    inverse : sequence of tvm.ir.Expr
-        The claimed inverse: each source axis in the target axes.
-
-    Returns
-    -------
-    str
-        The claim that is not proved; empty if all are.
-
-    Example
-    -------
-    >>> one_to_one(loops, block.iter_values, axes, certificate.inverse)   # doctest: +SKIP
-    ''
+    - `source`: domain of the map, for example the iterations of loops.
+    - `images` (sequence of tvm.ir.Expr): the value of each target axis at a point of the source.
+    - `target`: the target axes.
+    - `inverse` (sequence of tvm.ir.Expr): the claimed inverse: each source axis in the target axes.
+    - Returns: the claim that is not proved; empty if all are.
     """
     if len(images) != len(target) or len(inverse) != len(source.axes):
         return "the number of variables differs"
@@ -320,12 +276,7 @@ def one_to_one(
 
 
 def loop_domain(loops: Sequence[Any], predicate: Any = None, sizes: Sequence[Any] = ()) -> Domain:
-    """Return the iterations of loops.
-
-    Example
-    -------
-    >>> loop_domain(block.loops, block.realize.predicate)                 # doctest: +SKIP
-    """
+    """Return the iterations of loops."""
     return Domain([(loop.loop_var, loop.min, loop.extent) for loop in loops], predicate, sizes)
 
 

@@ -45,12 +45,8 @@ class Ratio:
 class Atom:
     """Something of which only equality is known.
 
-    Attributes
-    ----------
-    op : Hashable
-        What it is: a variable, a load from a buffer, the name of a function.
-    args : tuple[Ratio, ...]
-        Its operands.
+    - `op`: what it is: a variable, a load from a buffer, the name of a function.
+    - `args`: its operands.
     """
 
     op: Hashable
@@ -62,16 +58,7 @@ def _inverse(a: Monomial) -> Monomial:
 
 
 class Field:
-    """Makes numbers and compares them.
-
-    Example
-    -------
-    >>> field = Field()
-    >>> x, m, n = (field.atom(name) for name in "xmn")
-    >>> product = field.mul(field.exp(field.sub(x, m)), field.exp(field.sub(m, n)))
-    >>> field.equal(product, field.exp(field.sub(x, n)))
-    True
-    """
+    """Makes numbers and compares them."""
 
     def __init__(self) -> None:
         self.atoms: list[Atom] = []
@@ -307,14 +294,9 @@ class Field:
     def summed(self, a: Ratio, keys: Sequence[Hashable], known: Mapping[int, Ratio]) -> Ratio:
         """Return the sum of a number over keys: moments of what depends on them.
 
-        Parameters
-        ----------
-        a : Ratio
-            A polynomial in what depends on keys.
-        keys : sequence of Hashable
-            Names of the keys.
-        known : mapping of int to Ratio
-            Moments that are known, by :meth:`moment`.
+        - `a`: a polynomial in what depends on keys.
+        - `keys`: names of the keys.
+        - `known`: moments that are known, by :meth:`moment`.
         """
         if any(self.mentions(Ratio(a.below, _ONE), key) for key in keys):
             raise WorkLimit("a divisor that depends on keys")

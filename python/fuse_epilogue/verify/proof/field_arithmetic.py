@@ -50,19 +50,11 @@ class FieldArithmetic(Arithmetic):
     they wrap around: literals do so here, and operands made of conditions, which are the same in
     every type, are named by theirs. Numbers are equal wherever no divisor is zero.
 
-    Parameters
-    ----------
-    limit : int
-        How many operations may be done before `WorkLimit` is raised.
-    exact : bool
-        Whether floats must be the same bit for bit: then nothing is known of sums, products and
-        functions of them but that those of the same operands are the same.
-
-    Attributes
-    ----------
-    apart : bool
-        Whether each exponential is an atom of its own: of ``exp(x) * exp(y)`` and ``exp(x + y)``,
-        which are the same number, only one may overflow.
+    - `limit`: how many operations may be done before `WorkLimit` is raised.
+    - `exact`: whether floats must be the same bit for bit: then nothing is known of sums, products
+      and functions of them but that those of the same operands are the same.
+    - `apart` (bool): whether each exponential is an atom of its own: of ``exp(x) * exp(y)`` and
+      ``exp(x + y)``, which are the same number, only one may overflow.
     """
 
     def __init__(self, limit: int, exact: bool = False) -> None:

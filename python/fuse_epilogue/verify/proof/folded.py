@@ -14,23 +14,9 @@ from .terms import Term
 def equal_but_for_rounding(a: Term, b: Term, part: float) -> bool:
     """Whether two terms of real numbers are of one form, with coefficients that nearly agree.
 
-    Parameters
-    ----------
-    a, b : Term
-        Terms of one table, in which floats are real numbers.
-    part : float
-        By which part of itself a coefficient may differ from the other one.
-
-    Returns
-    -------
-    bool
-        False also where the terms are of several forms that mean the same.
-
-    Example
-    -------
-    >>> x = table.unknown("x", 0, scalar_type("float32"))                 # doctest: +SKIP
-    >>> equal_but_for_rounding(three_hundredths_of_x, other, 1e-7)        # doctest: +SKIP
-    True
+    - `a`, `b`: terms of one table, in which floats are real numbers.
+    - `part`: by which part of itself a coefficient may differ from the other one.
+    - Returns: False also where the terms are of several forms that mean the same.
     """
     agreed: set[tuple[int, int]] = set()
     pending = [(a, b)]

@@ -19,35 +19,20 @@ from .terms import Term, TermTable, operands_first, single_factor
 
 
 def has_z3() -> bool:
-    """Whether z3 is installed.
-
-    Example
-    -------
-    >>> has_z3() in (True, False)
-    True
-    """
+    """Whether z3 is installed."""
     return importlib.util.find_spec("z3") is not None
 
 
 class Prover:
     """Decides whether terms of one table are equal.
 
-    Parameters
-    ----------
-    table : TermTable
-        Table of the terms.
-    timeout : float
-        Seconds for each question that needs z3.
-
-    Attributes
-    ----------
-    ranges : dict[int, tuple[int, int]]
-        What is known of unknown integers, by the number of the term: from, and below.
-    model : dict[tuple[str, int], Any]
-        After an answer other than True: values of unknowns, by name and element, for which z3
-        sees a difference. They need not make one, since z3 sees less than the whole meaning.
-    rounding : float
-        By which part coefficients of real numbers may differ; 0 unless it is set.
+    - `table`: table of the terms.
+    - `timeout`: seconds for each question that needs z3.
+    - `ranges`: what is known of unknown integers, by the number of the term: from, and below.
+    - `model` (dict[tuple[str, int], Any]): after an answer other than True: values of unknowns, by
+      name and element, for which z3 sees a difference. They need not make one, since z3 sees less
+      than the whole meaning.
+    - `rounding` (float): by which part coefficients of real numbers may differ; 0 unless it is set.
     """
 
     def __init__(self, table: TermTable, timeout: float = 5.0) -> None:
@@ -62,20 +47,8 @@ class Prover:
     def equal(self, a: Term, b: Term) -> bool:
         """Return whether two terms are proved equal.
 
-        Parameters
-        ----------
-        a, b : Term
-            Terms of different types are not equal.
-
-        Returns
-        -------
-        bool
-            False if it is not proved, which does not mean that they differ.
-
-        Example
-        -------
-        >>> Prover(arithmetic).equal(before, after)                       # doctest: +SKIP
-        True
+        - `a`, `b`: terms of different types are not equal.
+        - Returns: False if it is not proved, which does not mean that they differ.
         """
         if a is b:
             return True

@@ -63,20 +63,8 @@ def fold(name: str, a: Any, b: Any, type: ScalarType) -> float:
 class TermArithmetic(TermTable, Arithmetic):
     """Builds terms.
 
-    Parameters
-    ----------
-    exact : bool
-        True: floats are uninterpreted values. False: floats are real numbers.
-    limit : int
-        How many operations may be done before `WorkLimit` is raised.
-
-    Example
-    -------
-    >>> X = TermArithmetic(exact=False)
-    >>> x, y = (X.unknown("A", i, scalar_type("float32")) for i in range(2))
-    >>> f32 = scalar_type("float32")
-    >>> X.binary("sub", f32, X.binary("add", f32, x, y), x) is y
-    True
+    - `exact`: True: floats are uninterpreted values. False: floats are real numbers.
+    - `limit`: how many operations may be done before `WorkLimit` is raised.
     """
 
     def __init__(self, exact: bool, limit: int = 1 << 62) -> None:
@@ -150,14 +138,9 @@ class TermArithmetic(TermTable, Arithmetic):
     def total(self, type: ScalarType, first: Term, others: Sequence[tuple[str, Term]]) -> Term:
         """Return a term with others added or subtracted: as one by one, in linear time.
 
-        Parameters
-        ----------
-        type : ScalarType
-            Table of all of them.
-        first : Term
-            Sum that is added to.
-        others : sequence of (str, Term)
-            Each with ``"add"`` or ``"sub"``.
+        - `type`: table of all of them.
+        - `first`: sum that is added to.
+        - `others`: each with ``"add"`` or ``"sub"``.
         """
         result = first
         plain = self._is_ring(type) and not any(

@@ -20,22 +20,9 @@ _UNKNOWNS = 10
 def equal_by_table(table: TermTable, a: Term, b: Term) -> bool:
     """Whether two terms are equal whatever their unknown parts are.
 
-    Parameters
-    ----------
-    table : TermTable
-        Table of the terms.
-    a, b : Term
-        Terms of one type.
-
-    Returns
-    -------
-    bool
-        False if they differ, or are not of this kind.
-
-    Example
-    -------
-    >>> equal_by_table(X, clip_of_max, max_of_clips)                      # doctest: +SKIP
-    True
+    - `table`: table of the terms.
+    - `a`, `b`: terms of one type.
+    - Returns: False if they differ, or are not of this kind.
     """
     for operations, cases in ((("max", "min"), _thresholds), (_BITS, _columns)):
         if a.op in operations or b.op in operations:

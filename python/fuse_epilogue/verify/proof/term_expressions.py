@@ -28,10 +28,7 @@ _LONG_SUM = 8
 class TermValue(Value):
     """A value that is a term; there is no source.
 
-    Attributes
-    ----------
-    term : Term
-        The term.
+    - `term`: the term.
     """
 
     __slots__ = ("term",)
@@ -44,10 +41,7 @@ class TermValue(Value):
 class TermDialect:
     """Operations that are carried out at once, on terms.
 
-    Parameters
-    ----------
-    table : TermArithmetic
-        Where terms are made.
+    - `table`: where terms are made.
     """
 
     checked = False
@@ -108,27 +102,17 @@ class TermDialect:
 class TermExpressions(ExpressionWriter):
     """Makes terms of expressions in the axes of a reduction.
 
-    Parameters
-    ----------
-    table : TermArithmetic
-        Where terms are made.
-    domain : Domain
-        The axes and what is known of them; expressions of axes and sizes are simplified with it.
-    touched : dict[int, Var]
-        Buffers that the fused blocks write: they may only be loaded where `finished` says.
-    scalars : set[int]
-        Variables that are data, by handle.
-
-    Attributes
-    ----------
-    finished : dict[int, Finished]
-        By handle of the buffer, elements whose value is known.
-    before : dict[int, tuple[Expr, ...]]
-        By handle of the buffer, elements that hold what they held before the fused blocks ran.
-    sums : bool
-        Whether long sums are made at once.
-    allocated : set[int]
-        Handles of allocated buffers: they keep a bfloat16 as it was computed.
+    - `table`: where terms are made.
+    - `domain`: the axes and what is known of them; expressions of axes and sizes are simplified
+      with it.
+    - `touched` (dict[int, Var]): buffers that the fused blocks write: they may only be loaded where
+      `finished` says.
+    - `scalars`: variables that are data, by handle.
+    - `finished`: by handle of the buffer, elements whose value is known.
+    - `before` (dict[int, tuple[Expr, ...]]): by handle of the buffer, elements that hold what they
+      held before the fused blocks ran.
+    - `sums` (bool): whether long sums are made at once.
+    - `allocated`: handles of allocated buffers: they keep a bfloat16 as it was computed.
     """
 
     def __init__(
@@ -167,11 +151,8 @@ class TermExpressions(ExpressionWriter):
     def term(self, expr: Any) -> Term:
         """Return the term of an expression.
 
-        Raises
-        ------
-        NotProved
-            If it reads a buffer that the fused blocks write, at an element not known to be the
-            one at hand, or has something in it that has no terms.
+        - Raises NotProved: if it reads a buffer that the fused blocks write, at an element not
+          known to be the one at hand, or has something in it that has no terms.
         """
         try:
             value = self.write(without_round_trips(expr))

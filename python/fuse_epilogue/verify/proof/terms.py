@@ -32,18 +32,12 @@ Polynomial = dict[Monomial, Any]
 class Term:
     """A node.
 
-    Attributes
-    ----------
-    op : str
-        ``var``, ``poly`` or the name of an operation.
-    type : ScalarType
-        Type of the value; float64 stands for a real number.
-    args : tuple[Term, ...]
-        Operands; for a polynomial its factors.
-    data : Any
-        What else makes it this node: name and element of an unknown, coefficients, parameters.
-    number : int
-        Its place in its table.
+    - `op`: ``var``, ``poly`` or the name of an operation.
+    - `type`: type of the value; float64 stands for a real number.
+    - `args`: operands; for a polynomial its factors.
+    - `data`: what else makes it this node: name and element of an unknown, coefficients,
+      parameters.
+    - `number`: its place in its table.
     """
 
     __slots__ = ("args", "data", "number", "op", "type")
@@ -61,12 +55,8 @@ class Term:
 class TermTable:
     """Makes terms and finds the same one again.
 
-    Parameters
-    ----------
-    exact : bool
-        True: floats are uninterpreted values. False: floats are real numbers.
-    limit : int
-        How many terms may be made before `WorkLimit` is raised.
+    - `exact`: True: floats are uninterpreted values. False: floats are real numbers.
+    - `limit`: how many terms may be made before `WorkLimit` is raised.
     """
 
     def __init__(self, exact: bool, limit: int) -> None:
@@ -294,12 +284,8 @@ def _bits_of(poly: Polynomial) -> int:
 def operands_first(term: Term, known: Container[int]) -> Iterator[Term]:
     """Yield a term and all it is made of, operands first, but nothing that is known by then.
 
-    Parameters
-    ----------
-    term : Term
-        Term of any depth.
-    known : container of int
-        The numbers of terms that are done; the caller adds each term that it receives.
+    - `term`: term of any depth.
+    - `known`: the numbers of terms that are done; the caller adds each term that it receives.
     """
     pending = [term]
     while pending:
