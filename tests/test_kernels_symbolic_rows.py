@@ -60,6 +60,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
         [(N, 4, 64)],
         "rows of elementwise",
     ),
+    "rows beside each other": (
+        lambda x, y: op.stack((x, y), 1),
+        [(M, N, 10), (M, N, 10)],
+        "rows of elementwise",
+    ),
     "rows inside of others": (
         lambda x: op.permute_dims(x, [0, 2, 3, 1]),
         [(2, 12, M, N)],

@@ -113,7 +113,7 @@ class RowAxes:
 
         All parameters that have one of these axes must have all of them, in the same order.
         """
-        if self.has_windows:
+        if not all(map(self.is_in_one_piece, self.buffers)):
             return ()
         orders = {
             tuple(axis for axis in self.axes_of(param) if axis is not None)
@@ -131,7 +131,7 @@ class RowAxes:
     def is_in_one_piece(self, buffer: Any) -> bool:
         """Return whether what a kernel needs of a buffer lies together in memory."""
         axes = self.axes_of(buffer)
-        last = max((at for at, axis in enumerate(axes) if axis is not None), default=-1)
+        last = max((at for at, axis in enumerate(axes) if axis is not None), default=0)
         return not any(self.windows_of(buffer)) and all(
             is_constant(size, 1) or axis not in (None, self.inner)
             for axis, size in zip(axes[:last], buffer.shape[:last], strict=True)
