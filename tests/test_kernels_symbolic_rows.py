@@ -298,6 +298,7 @@ def test_what_keeps_elements_of_the_caller_is_not_copied(
     [
         (lambda x: op.sum(x, 0), [(N, 4)]),
         (lambda x: op.nn.softmax(x, 0), [(N, 4)]),
+        (lambda x: op.add(op.expand_dims(x, 0), op.expand_dims(x, 1)), [(N, 64)]),
         (lambda x, y: op.matmul(x, y), [(4, N), (N, 4)]),
         (lambda x: op.exp(x), [(4, 4)]),
     ],

@@ -383,7 +383,12 @@ class _Classes:
         for each in self._parent:
             members[self._root(each)].append(each)
         refused = {self._root(each) for each in self._dependent}
-        return [found for root, found in members.items() if root not in refused]
+        # Two axes of one size that meet in a table, as in x[v_i] - x[v_j], are not one axis.
+        return [
+            found
+            for root, found in members.items()
+            if root not in refused and len({buffer for buffer, _ in found}) == len(found)
+        ]
 
 
 def _adds_to(classes: _Classes, nest: Nest) -> bool:
