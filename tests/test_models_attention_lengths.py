@@ -65,6 +65,31 @@ def model(sizes: Sequence[Any], causal: bool = False, groups: int = HEADS) -> tv
     return builder.get()
 
 
+def after_a_layer(n: int) -> tvm.IRModule:
+    """Attention of a batch by name, whose rows torch.export counts together in the layer before."""
+    b = tirx.Var("b", "int64")
+    x = relax.Var("x", relax.TensorType((b, n, HEADS * SIZE), "float32"))
+    weights = [
+        relax.Var(name, relax.TensorType((HEADS * SIZE, HEADS * SIZE), "float32")) for name in "qkv"
+    ]
+    builder = relax.BlockBuilder()
+    emit = builder.emit
+
+    def heads(weight: Any) -> Any:
+        rows = emit(op.matmul(emit(op.reshape(x, (b * n, HEADS * SIZE))), weight))
+        split = emit(op.reshape(rows, (b, n, HEADS, SIZE)))
+        return emit(op.permute_dims(split, [0, 2, 1, 3]))
+
+    with builder.function("main", [x, *weights]):
+        with builder.dataflow():
+            q, k, v = map(heads, weights)
+            s = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
+            s = emit(op.nn.softmax(emit(op.multiply(s, relax.const(0.25))), axis=-1))
+            out = builder.emit_output(op.reshape(emit(op.matmul(s, v)), (b * HEADS, n, SIZE)))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
 def drawn(b: int, n: int, m: int, groups: int = HEADS) -> list[np.ndarray]:
     rng = np.random.default_rng(n * m + b)
     shapes = [(b, n, HEADS * SIZE), *[(b, m, groups * SIZE)] * 2]
@@ -83,6 +108,19 @@ def expected(arrays: Sequence[np.ndarray], causal: bool) -> np.ndarray:
         s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
     e = np.exp(s - s.max(-1, keepdims=True))
     return (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(b, n, HEADS * SIZE)
+
+
+def test_a_batch_by_name_that_is_part_of_a_dimension() -> None:
+    """Neither ``b * n`` nor ``b * heads`` says what b is: it is a parameter of the function."""
+    made = fuse_epilogue.compile(after_a_layer(7), threads=1)
+    assert [each.kind for each in made.report.functions].count("attention") == 1
+    shape = (3, HEADS * SIZE, HEADS * SIZE)
+    weights = np.random.default_rng(0).standard_normal(shape).astype("float32") / 8
+    for b in (1, 3):
+        x = drawn(b, 7, 7)[0]
+        aim = expected([x @ each for each in weights], False).reshape(b, 7, HEADS, SIZE)
+        aim = aim.transpose(0, 2, 1, 3).reshape(b * HEADS, 7, SIZE)
+        np.testing.assert_allclose(made(x, *weights), aim, rtol=0, atol=1e-5 * np.abs(aim).max())
 
 
 @cache

@@ -9,8 +9,9 @@ from tvm import ir, relax, te, tirx, topi
 from tvm.ir import Call, GenericConst, PrimType
 
 from ...tir.affine import is_constant
+from ...tir.build import with_fields
 from ...tir.shapes import axis_groups
-from ...tir.walk import handle, operator_name
+from ...tir.walk import handle, operator_name, variables
 from .cleanup import FoldNoOps
 from .constant_masks import ALL_TRUE, mask_element
 from .rewriting import OPAQUE, is_tensor, known_shape, with_arguments
@@ -48,8 +49,9 @@ def one_function(group: Sequence[Any], results: Sequence[Any] = ()) -> Any:
 
     - `group`: bindings to calls of operators, in order.
     - `results`: the bindings that the function returns: the last one if there are none.
-    - Returns: None if a shape is not known, an operator has no PrimFunc, or the shapes of the
-      operands do not have each size that the function needs.
+    - Returns: None if a shape is not known, or an operator has no PrimFunc. Between its operands
+      and its results, the function has a parameter for each size with a name that is part of a
+      shape, as in ``batch * 16``, but no whole dimension.
     """
     inputs = operands(group)
     if any(known_shape(each) is None for each in (*inputs, *(each.var for each in group))):
@@ -89,7 +91,9 @@ def call_of(
     """
     place = builder.add_func(func.with_attr("op_pattern", OPAQUE), name)
     types = [each.var.ty for each in results]
-    call = relax.call_tir(place, operands(group), types if len(types) > 1 else types[0])
+    inputs = operands(group)
+    sizes = _sizes_of([*inputs, *(each.var for each in results)], func)
+    call = relax.call_tir(place, [*inputs, *sizes], types if len(types) > 1 else types[0])
     if len(results) == 1:
         return [relax.VarBinding(results[0].var, call)]
     call = builder.normalize(call)
@@ -97,6 +101,27 @@ def call_of(
     items = [builder.normalize(relax.TupleGetItem(var, n)) for n in range(len(results))]
     made = [relax.VarBinding(each.var, item) for each, item in zip(results, items, strict=True)]
     return [relax.VarBinding(var, call), *made]
+
+
+def _sizes_of(tensors: Sequence[Any], func: Any) -> list[Any]:
+    """Return the caller's names of the sizes that are parameters of a function."""
+    buffers = [each for each in func.params if not isinstance(each.ty, PrimType)]
+    table: dict[int, Any] = {}
+    for buffer, tensor in zip(buffers, tensors, strict=True):
+        for own, size in zip(buffer.shape, known_shape(tensor) or (), strict=True):
+            pairs = zip(variables(own), variables(size), strict=True)
+            table.update((handle(inner), outer) for inner, outer in pairs)
+    return [table[handle(each)] for each in func.params if isinstance(each.ty, PrimType)]
+
+
+def _with_sizes(func: Any, results: int) -> Any:
+    """Return a function with parameters for sizes that no buffer has as a dimension."""
+    sizes = [size for param in func.params for size in param.shape]
+    whole = {handle(size) for size in sizes}
+    found = {handle(var): var for size in sizes for var in variables(size)}
+    missing = [var for key, var in found.items() if key not in whole]
+    first = len(func.params) - results
+    return with_fields(func, params=[*func.params[:first], *missing, *func.params[first:]])
 
 
 def in_place_of(bindings: Sequence[Any], group: Sequence[Any], made: Sequence[Any]) -> list[Any]:
@@ -160,7 +185,7 @@ def _fused(mod: ir.IRModule, inner: Any) -> Any:
         return None
     if any(isinstance(each.ty, PrimType) for each in found[0].params):
         return None
-    return found[0]
+    return _with_sizes(found[0], results)
 
 
 def _where(builder: Any, call: Any) -> Any:
