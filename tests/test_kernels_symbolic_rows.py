@@ -235,6 +235,25 @@ def test_rows_that_are_not_independent(body: Any) -> None:
     assert read_row_axes(_of(body)) is None
 
 
+@pytest.mark.parametrize(
+    ("element", "known"),
+    [
+        (lambda t, i, j: t[i, j], False),
+        (lambda t, i, j: t[0, j], True),
+        (lambda t, i, j: t[j, j], True),
+    ],
+)
+def test_the_beginning_of_a_longer_table_is_not_that_of_every_block(
+    element: Any, known: bool
+) -> None:
+    n = tirx.Var("n", "int64")
+    x, table = (tvm.te.placeholder(shape, "float32") for shape in ((n, 64), (64, 64)))
+    made = tvm.te.compute((n, 64), lambda i, j: x[i, j] + element(table, i, j))
+    axes = read_row_axes(tvm.te.create_prim_func([x, table, made]))
+    assert (axes is not None) == known
+    assert axes is None or axes.outer == ()
+
+
 def _of_windows(element: Any) -> Any:
     """Return y[i], the sum of element(x, i, k) over 3 taps k."""
     n = tirx.Var("n", "int64")

@@ -412,26 +412,34 @@ def _adds_to(classes: _Classes, nest: Nest) -> bool:
     indexed = Counter(tap.axis for _, indices in accesses for _, tap in indices if tap is not None)
     members: defaultdict[int, list[Dimension]] = defaultdict(list)
     windows: list[tuple[Dimension, _Tap]] = []
+    # Axes that index something of another size, or twice: a diagonal, the beginning of a table.
+    refused: set[int] = set()
     for buffer, indices in accesses:
         seen = Counter(tap.axis for _, tap in indices if tap is not None)
         for at, ((_, tap), size) in enumerate(zip(indices, buffer.shape, strict=True)):
             dimension = handle(buffer), at
             # Its axis is in this index and in no other, and in no value.
-            if tap is None or seen[tap.axis] > 1 or uses[tap.axis] != indexed[tap.axis]:
+            if tap is None:
+                classes.dependent(dimension)
+            elif seen[tap.axis] > 1 or uses[tap.axis] != indexed[tap.axis]:
+                refused.add(tap.axis)
                 classes.dependent(dimension)
             elif tap.stride > 1 or tap.reach > 1:
                 windows.append((dimension, tap))
             elif tvm_ffi.structural_equal(axes[tap.axis].dom.extent, size):
                 members[tap.axis].append(dimension)
             else:
+                refused.add(tap.axis)
                 classes.dependent(dimension)
     for dimension, tap in windows:
         if tap.axis in members:
             classes.window(dimension, members[tap.axis][0], tap.stride, tap.reach)
         else:
             classes.dependent(dimension)
-    for dimensions in members.values():
+    for axis, dimensions in members.items():
         classes.together(dimensions)
+        if axis in refused:
+            classes.dependent(dimensions[0])
     # A symbolic size must be that of an axis of loops that become constant.
     return all(
         isinstance(axis.dom.extent, prim.IntImm) or handle(axis.var) in members
