@@ -21,12 +21,29 @@ def attention(x: Any) -> Any:
     return functional.scaled_dot_product_attention(x[:, None], keys, keys, attn_mask=visible)
 
 
+def differences(x: Any) -> Any:
+    """Whether a position follows the one before, as masks of packed sequences ask."""
+    places = torch.arange(x.shape[1])[None].expand(x.shape[0], -1)
+    steps = torch.cat([places[:, :1] - 1, places], -1).diff(dim=-1)
+    return x[torch.arange(x.shape[0])[:, None], steps] * (steps != 1).cumsum(-1)[..., None]
+
+
+def table(x: Any) -> Any:
+    return torch.arange(64 * 6, dtype=x.dtype).reshape(1, 64, 6)
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "the last row": lambda x: x[:, -1],
     "one before": lambda x: x[:, -3],
     "a share": lambda x: x.sum(1) / x.shape[1] - 2 * x.numel(),
     "deviation": lambda x: (x.std(1), x.var((0, 1), correction=0)),
     "attention to what was before": attention,
+    "differences of neighbours": differences,
+    "slices": lambda x: (x[:, 1:] * x[:, :-1], x[:, :2] + x[:, -2:], x[:, ::2]),
+    "the beginning of a table": lambda x: (
+        x + table(x)[:, : x.shape[1]],
+        table(x)[:, : x.shape[1]],
+    ),
     "rows by their numbers": lambda x: (
         x[torch.arange(x.shape[0]), -1],
         x[torch.arange(x.shape[0]), x[:, :, 0].argmax(1)],

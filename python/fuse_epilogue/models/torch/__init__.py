@@ -9,7 +9,8 @@ special_functions.py             of functions such as the inverse of erf,
 scans.py                         of running maxima, minima and sums,
 places.py                        of searches, and of reductions by an index
 converters.py                    written in Relax:
-indexing.py, resampling.py       those that read and write at indices, that resize images
+indexing.py, slices.py           those that read and write at indices and in ranges,
+resampling.py                    that resize images,
 recurrent.py                     recurrent layers, as functions of all steps
 mixed_types.py                   operands of several types, with the conversions written out
 constants.py                     arguments and results that are numbers, tensors that are constants

@@ -10,6 +10,7 @@ from .converters import further_converters
 from .indexing import indexing_converters
 from .mixed_types import with_explicit_types
 from .resampling import resampling_converters
+from .slices import slice_converters
 
 
 def decomposed(exported: Any, loops: bool = True) -> Any:
@@ -51,4 +52,5 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
         **indexing_converters(),
         **recurrent_converters(),
         **resampling_converters(),
+        **slice_converters(),
     }

@@ -1,0 +1,60 @@
+"""Slices of torch whose size has a name and is known to torch.
+
+Relax does not know that a length with a name is at least 1, and has the size ``min(1, length)`` of
+``x[:1]``: what is computed from that soon has no known size at all. torch knows it, so that the
+slice is imported as one that lies inside of its tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+
+def slice_converters() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return by name what ``from_exported_program`` takes as `custom_convert_map`."""
+    return {"slice.Tensor": _slice}
+
+
+def _slice(node: Any, importer: Any) -> Any:
+    """Import a slice: as one inside of its tensor where torch knows that it is."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    defaults: list[Any] = [None, 0, None, None, 1]
+    given: list[Any] = list(node.args)
+    tensor, dim, start, stop, step = given + defaults[len(given) :]
+    before, after = tensor.meta["val"].shape, node.meta["val"].shape
+    dim %= len(before)
+    shape = importer.shape_of(importer.env[tensor])
+    bounds = [
+        _bound(each, default, before[dim], None if shape is None else shape[dim], importer.env)
+        for each, default in ((start, 0), (stop, sys.maxsize))
+    ]
+    (first, begin), (last, end) = bounds
+    inside = step == 1 and shape is not None and statically_known_true(last - first == after[dim])
+    if not inside or all(isinstance(each, int) for each in (*before, *after)):
+        return importer._slice(node)  # noqa: SLF001 - TVM's converter of the same operator
+    x = importer.env[tensor]
+    return importer.block_builder.emit(
+        relax.op.strided_slice(x, [dim], [begin], [end], assume_inbound=True)
+    )
+
+
+def _bound(given: Any, default: int, size: Any, extent: Any, env: Any) -> tuple[Any, Any]:
+    """Return a bound as torch's number and as Relax's.
+
+    - `given`: an int, a node whose value is one, or None for `default`.
+    - `size`, `extent`: that of the dimension, likewise in both.
+    """
+    if given is None:
+        given = default
+    if not isinstance(given, int):
+        return given.meta["val"], env[given]
+    if given == sys.maxsize:
+        return size, extent
+    if given < 0:
+        return size + given, extent + given
+    return given, given
