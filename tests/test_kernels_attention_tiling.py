@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuse_epilogue.kernels.cpu.attention import tiling
+from fuse_epilogue.kernels.cpu.attention.key_ranges import Joined, Linear
 from fuse_epilogue.kernels.cpu.attention.tiling import Sizes, choose
 
 LENGTHS = (1, 3, 15, 16, 17, 64, 197, 512, 2048)
@@ -68,7 +69,7 @@ def test_blocks_that_may_be_skipped_are_several() -> None:
 def test_blocks_of_a_window_are_short() -> None:
     """Of long blocks, most keys would be hidden from most queries."""
     sizes = Sizes(4096, 4096, 64, 64, 16, 32)
-    window = tiling.ranges(sizes, lambda first, last: (first - 31, last))
+    window = tiling.ranges(sizes, Joined((Linear(-1, 1, 31), Linear(1, -1, 0)), every=True))
     assert {last - first for first, last in window[0][1:]} == {16 + 31 - 1}
     blocks = choose(sizes, window).queries[0]
     assert blocks.queries < choose(sizes).queries[0].queries
