@@ -91,26 +91,22 @@ def of_memcpy(results: Any, case: str) -> list[float]:  # noqa: ANN401
     return [row["ratio_to_memcpy"]["ours"]["median"] for row in conv1d(results, case)]
 
 
-def of_memcpy_between(results: Any, dtype: str, *cases: str) -> tuple[float, float]:  # noqa: ANN401
-    rows = (r for r in results["results"] if r["case"] in cases and r["dtype"] == dtype)
-    return span(r["ratio_to_memcpy"]["ours"]["median"] for r in rows)
+def of_bound(results: Any, dtypes: tuple[str, ...], *cases: str) -> tuple[float, float]:  # noqa: ANN401
+    rows = (r for r in results["results"] if r["case"] in cases and r["dtype"] in dtypes)
+    return span(row["ratio_to_bound"]["ours"]["median"] for row in rows)
 
 
-def longer_than_memcpy(results: Any) -> tuple[float, ...]:  # noqa: ANN401
-    one_thread = (("mamba",), ("short", "patches"))
+def of_bounds(results: Any) -> tuple[float, ...]:  # noqa: ANN401
+    one, sixteen = ("float32",), ("float16", "bfloat16")
     return (
-        *of_memcpy_between(results, "float32", "l2", "thin"),
-        *(max(of_memcpy(results, case)[0] for case in cases) for cases in one_thread),
-        *of_memcpy_between(results, "float32", "audio"),
-        *in_sixteen_bits(results, "main"),
-        *in_sixteen_bits(results, "mamba"),
-        *of_memcpy_between(results, "int8", "main", "short"),
+        *of_bound(results, one, "l2", "thin"),
+        *of_bound(results, one, "mamba"),
+        *of_bound(results, one, "short", "patches"),
+        *of_bound(results, one, "audio"),
+        *of_bound(results, sixteen, "main"),
+        *of_bound(results, sixteen, "mamba"),
+        *of_bound(results, ("int8",), "main", "short"),
     )
-
-
-def in_sixteen_bits(results: Any, case: str) -> tuple[float, float]:  # noqa: ANN401
-    types = "float16", "bfloat16"
-    return span(part for dtype in types for part in of_memcpy_between(results, dtype, case))
 
 
 def best_peer(results: Any) -> list[float]:  # noqa: ANN401

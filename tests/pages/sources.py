@@ -50,11 +50,12 @@ ROWS = (
         measured.best_peer,
     ),
     Row(
-        "little data ({:.1f} to {:.1f}), SiLU ({:.1f} on one thread), short rows ({:.1f} on one "
-        "thread), and where arithmetic is more than the bytes: 16 taps ({:.1f} to {:.1f}), 16 bits "
-        "({:.1f} to {:.1f} with ReLU, {:.1f} to {:.1f} with SiLU), ``int8`` ({:.1f} to {:.1f})",
+        "In ``float32`` a layer takes {:.1f} to {:.1f} of its bound with little data, "
+        "{:.1f} to {:.1f} with SiLU, {:.1f} to {:.1f} with short rows and "
+        "{:.1f} to {:.1f} with 16 taps; in 16 bits "
+        "{:.1f} to {:.1f} with ReLU and {:.1f} to {:.1f} with SiLU; in ``int8`` {:.1f} to {:.1f}",
         "conv1d_cpu.json",
-        measured.longer_than_memcpy,
+        measured.of_bounds,
     ),
     Row(
         "Of {} published latencies, of products of matrices and of depthwise conv1d, the "
