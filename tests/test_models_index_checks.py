@@ -212,14 +212,20 @@ def test_an_index_that_is_clipped_as_a_float_is_checked() -> None:
     assert len(CheckIndices()(mod).functions) == 2
 
 
-def test_the_place_of_the_largest_of_a_row_without_one_is_no_index() -> None:
-    def rule(emit: Any, x: Any) -> Any:
-        return op.take(x, emit(op.argmax(x, 1)), axis=0)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_place_of_the_largest_of_equal_ones_is_the_first(name: str, dtype: str) -> None:
+    """Also where none is above the smallest number: TVM's search begins there, at place -1."""
 
-    model = fuse_epilogue.compile(built(rule, ([ROWS, COLUMNS], "float32")), host(1))
-    assert np.array_equal(model(X), X[X.argmax(1)])
-    with pytest.raises(IndexError, match=r"index -1 at \[0\] of a value computed from input 'a'"):
-        model(np.full_like(X, -np.inf))
+    def rule(emit: Any, table: Any, x: Any) -> Any:
+        return op.take(table, emit(getattr(op, name)(x, 1)), axis=0)
+
+    table = ([ROWS, COLUMNS], "float32")
+    model = fuse_epilogue.compile(built(rule, table, ([3, COLUMNS], dtype)), host(1))
+    lowest = -np.inf if dtype == "float32" else np.iinfo(dtype).min
+    for end in (lowest, -(lowest + 1)):
+        x = np.array([[1, 3, 2, 3], [end] * 4, [1, 0, 2, end]], dtype)
+        assert np.array_equal(model(X, x), X[getattr(x, name)(1)])
 
 
 def test_indices_for_two_arrays_of_a_size_are_checked_once() -> None:

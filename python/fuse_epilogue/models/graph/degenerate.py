@@ -1,6 +1,8 @@
 """Writes divisions by a constant zero, and reductions of no elements, as what they are.
 
-TVM refuses to divide by a constant that is zero, and has kernels only for arrays with elements.
+TVM refuses to divide by a constant that is zero, and has kernels only for arrays with elements. The
+place of a maximum is -1 to TVM where no element is above the start of the search, such as in a row
+of negative infinities: elsewhere it is the first place.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ _OF_NONE = {
     **{"relax.prod": 1.0, "relax.mean": math.nan, "relax.variance": math.nan},
 }
 _QUOTIENTS = frozenset({"relax.divide", "relax.floor_divide"})
+#: Operators that return the place of an element.
+_PLACES = frozenset({"relax.argmax", "relax.argmin"})
 _REMAINDERS = frozenset({"relax.mod", "relax.floor_mod"})
 
 
 @graph_pass
 def DegenerateOperators(mod: ir.IRModule) -> ir.IRModule:
-    """Write divisions by a constant zero as products, and sums of no elements as constants."""
+    """Write divisions by zero as products, sums of nothing as constants, places as at least 0."""
     return rewritten(mod, _Rewriter)
 
 
@@ -38,6 +42,9 @@ class _Rewriter(PyExprMutator):
         name = getattr(call.op, "name", "")
         if name in _QUOTIENTS or name in _REMAINDERS:
             return _quotient(call, name)
+        if name in _PLACES:
+            place = self.builder_.emit(call)
+            return relax.op.maximum(place, relax.const(0, str(place.ty.dtype)))
         result = constant_shape(call)
         if result is None or 0 in result:
             return call
