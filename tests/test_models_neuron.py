@@ -324,7 +324,7 @@ def test_a_kernel_may_be_changed_by_hand(folder: Path, tmp_path: Path, x: np.nda
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda data: data.update(format="other"), "not of a package but of 'other'"),
+        (lambda data: data.update(format="other"), "belongs to a 'other', not to a package"),
         (lambda data: data.update(format_version=99), "version 99 of the format"),
         (lambda data: data.update(machine="trn9"), "no machine 'trn9'"),
         (lambda data: data["steps"].reverse(), "before it is computed"),
