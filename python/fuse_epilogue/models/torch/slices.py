@@ -29,14 +29,15 @@ def _slice(node: Any, importer: Any) -> Any:
     before, after = tensor.meta["val"].shape, node.meta["val"].shape
     dim %= len(before)
     shape = importer.shape_of(importer.env[tensor])
+    if step != 1 or shape is None or all(isinstance(each, int) for each in (*before, *after)):
+        return importer._slice(node)  # noqa: SLF001 - TVM's converter of the same operator
     bounds = [
-        _bound(each, default, before[dim], None if shape is None else shape[dim], importer.env)
+        _bound(each, default, before[dim], shape[dim], importer.env)
         for each, default in ((start, 0), (stop, sys.maxsize))
     ]
     (first, begin), (last, end) = bounds
-    inside = step == 1 and shape is not None and statically_known_true(last - first == after[dim])
-    if not inside or all(isinstance(each, int) for each in (*before, *after)):
-        return importer._slice(node)  # noqa: SLF001 - TVM's converter of the same operator
+    if not statically_known_true(last - first == after[dim]):
+        return importer._slice(node)  # noqa: SLF001
     x = importer.env[tensor]
     return importer.block_builder.emit(
         relax.op.strided_slice(x, [dim], [begin], [end], assume_inbound=True)
