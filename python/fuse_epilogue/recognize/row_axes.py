@@ -20,7 +20,6 @@ kernels for a constant number of its rows, at offsets.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace as replaced
@@ -29,32 +28,17 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
-from tvm.ir import PrimType, TensorLoad, prim
+from tvm.ir import PrimType, prim
 from tvm.tirx.buffer import BufferType
 
-from ..tir.affine import affine_of, is_constant
+from ..tir.affine import is_constant
 from ..tir.build import replace, with_fields
-from ..tir.expressions import without_loads
-from ..tir.nest import Nest, all_nests, statements
-from ..tir.walk import handle, loads, parts_of, same, stored_to, substitute, variables
+from ..tir.nest import all_nests
+from ..tir.walk import handle, loads, parts_of, same, stored_to, substitute
+from .row_dimensions import Classes, Dimension, Window, accesses_of, add_block
 
 #: Elements that a single row must have to be worth a kernel.
 FEWEST = 64
-#: A dimension: the handle of a buffer, and the position in its shape.
-Dimension = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Window:
-    """A dimension that an axis and reduced taps index together: ``axis * stride + tap``.
-
-    - `axis`: its number.
-    - `reach`: elements from the first tap to the last one.
-    """
-
-    axis: int
-    stride: int
-    reach: int
 
 
 @dataclass(frozen=True)
@@ -142,22 +126,22 @@ class RowAxes:
 
         A copy of what a kernel stores to begins with nothing, and all of it is copied back.
         """
-        touching = [
-            nest.realize.block
-            for nest in all_nests(self.func.body.block)
-            if any(same(each, buffer) for each, _ in _accesses(nest.realize.block))
-        ]
-        if not any(handle(buffer) in stored_to(block) for block in touching):
+        blocks = [nest.realize.block for nest in all_nests(self.func.body.block)]
+        if not any(handle(buffer) in stored_to(block) for block in blocks):
             return True
-        first = touching[0]
-        whole = {handle(axis.var): axis.dom.extent for axis in first.iter_vars}
-        return (
-            first.init is not None or not any(same(e.source, buffer) for e in loads(first.body))
-        ) and all(
-            is_constant(size, 1) or tvm_ffi.structural_equal(whole.get(handle(index)), size)
+        first = next(
+            block for block in blocks if any(same(each, buffer) for each, _ in accesses_of(block))
+        )
+        reads_before = first.init is None and any(
+            same(load.source, buffer) for load in loads(first.body)
+        )
+        extents = {handle(axis.var): axis.dom.extent for axis in first.iter_vars}
+        stores_all = all(
+            is_constant(size, 1) or tvm_ffi.structural_equal(extents.get(handle(index)), size)
             for store in parts_of(first, tirx.BufferStore)
             for index, size in zip(store.indices, buffer.shape, strict=True)
         )
+        return stores_all and not reads_before
 
     @property
     def has_windows(self) -> bool:
@@ -248,9 +232,9 @@ def read_row_axes(func: tirx.PrimFunc) -> RowAxes | None:
         return None
     if not has_symbolic_sizes(func):
         return None
-    classes = _Classes()
+    classes = Classes()
     for nest in all_nests(root):
-        if not _adds_to(classes, nest):
+        if not add_block(classes, nest):
             return None
     classes.settle(set(map(handle, func.params)))
     by_handle = {handle(each): each for each in buffers}
@@ -334,218 +318,11 @@ def _has(axes: RowAxes, number: int, buffer: Any) -> bool:
     return number in windows or number in map(axes.dimensions.get, places)
 
 
-class _Classes:
-    """Dimensions that are indexed by the same axes, and which of them are not independent."""
-
-    def __init__(self) -> None:
-        self._parent: dict[Dimension, Dimension] = {}
-        self._dependent: set[Dimension] = set()
-        self._windows: defaultdict[Dimension, list[tuple[Dimension, int, int]]] = defaultdict(list)
-
-    def _root(self, dimension: Dimension) -> Dimension:
-        self._parent.setdefault(dimension, dimension)
-        while self._parent[dimension] != dimension:
-            dimension = self._parent[dimension]
-        return dimension
-
-    def together(self, dimensions: list[Dimension]) -> None:
-        for each in dimensions:
-            self._parent[self._root(each)] = self._root(dimensions[0])
-
-    def dependent(self, dimension: Dimension) -> None:
-        self._root(dimension)
-        self._dependent.add(dimension)
-
-    def window(self, dimension: Dimension, axis: Dimension, stride: int, reach: int) -> None:
-        """Add one of which another dimension has the axis."""
-        self._windows[dimension].append((axis, stride, reach))
-
-    def settle(self, buffers: set[int]) -> None:
-        """Leave as windows what the buffers have, in one way and not indexed by an axis alone."""
-        for dimension, found in self._windows.items():
-            ways = {(self._root(axis), stride) for axis, stride, _ in found}
-            if dimension[0] not in buffers or dimension in self._parent or len(ways) > 1:
-                self.dependent(dimension)
-                for axis, _, _ in found:
-                    self.dependent(axis)
-
-    def windows(self, numbers: Mapping[Dimension, int]) -> dict[Dimension, Window]:
-        """Return the windows of axes that are independent."""
-        return {
-            dimension: Window(numbers[axis], stride, max(reach for _, _, reach in found))
-            for dimension, found in self._windows.items()
-            for axis, stride, _ in found[:1]
-            if axis in numbers
-        }
-
-    def independent(self) -> list[list[Dimension]]:
-        members: defaultdict[Dimension, list[Dimension]] = defaultdict(list)
-        for each in self._parent:
-            members[self._root(each)].append(each)
-        refused = {self._root(each) for each in self._dependent}
-        # Two axes of one size that meet in a table, as in x[v_i] - x[v_j], are not one axis.
-        return [
-            found
-            for root, found in members.items()
-            if root not in refused and len({buffer for buffer, _ in found}) == len(found)
-        ]
-
-
-def _adds_to(classes: _Classes, nest: Nest) -> bool:
-    """Add the accesses of a block; return whether it is one that computes every element once."""
-    realize = nest.realize
-    if not isinstance(realize, s_tir.SBlockRealize) or not is_constant(realize.predicate, 1):
-        return False
-    block = realize.block
-    axes = _whole_axes(nest)
-    expressions = _expressions(block)
-    if axes is None or expressions is None or block.match_buffers or block.alloc_buffers:
-        return False
-    uses = Counter(handle(var) for each in expressions for var in variables(each))
-    if not uses.keys() <= {handle(axis.var) for axis in block.iter_vars}:
-        return False  # a symbolic size is a value, or a buffer is used otherwise than by loads
-    tapped = _Taps(axes, block)
-    accesses = [
-        (buffer, [(index, tapped.of(index)) for index in indices])
-        for buffer, indices in _accesses(block)
-    ]
-    indexed = Counter(tap.axis for _, indices in accesses for _, tap in indices if tap is not None)
-    members: defaultdict[int, list[Dimension]] = defaultdict(list)
-    windows: list[tuple[Dimension, _Tap]] = []
-    # Axes that index something of another size, or twice: a diagonal, the beginning of a table.
-    refused: set[int] = set()
-    for buffer, indices in accesses:
-        seen = Counter(tap.axis for _, tap in indices if tap is not None)
-        for at, ((_, tap), size) in enumerate(zip(indices, buffer.shape, strict=True)):
-            dimension = handle(buffer), at
-            # Its axis is in this index and in no other, and in no value.
-            if tap is None:
-                classes.dependent(dimension)
-            elif seen[tap.axis] > 1 or uses[tap.axis] != indexed[tap.axis]:
-                refused.add(tap.axis)
-                classes.dependent(dimension)
-            elif tap.stride > 1 or tap.reach > 1:
-                windows.append((dimension, tap))
-            elif tvm_ffi.structural_equal(axes[tap.axis].dom.extent, size):
-                members[tap.axis].append(dimension)
-            else:
-                refused.add(tap.axis)
-                classes.dependent(dimension)
-    for dimension, tap in windows:
-        if tap.axis in members:
-            classes.window(dimension, members[tap.axis][0], tap.stride, tap.reach)
-        else:
-            classes.dependent(dimension)
-    for axis, dimensions in members.items():
-        classes.together(dimensions)
-        if axis in refused:
-            classes.dependent(dimensions[0])
-    # A symbolic size must be that of an axis of loops that become constant.
-    return all(
-        isinstance(axis.dom.extent, prim.IntImm) or handle(axis.var) in members
-        for axis in block.iter_vars
-    )
-
-
-@dataclass(frozen=True)
-class _Tap:
-    """An index ``axis * stride + tap``, with taps below `reach`; the axis by its handle."""
-
-    axis: int
-    stride: int
-    reach: int
-
-
-class _Taps:
-    """Reads the indices of a block.
-
-    - `axes`: axes of the result that may be of a window, by their handle.
-    """
-
-    def __init__(self, axes: Mapping[int, Any], block: Any) -> None:
-        """Know the axes, and how many taps those have that are reduced."""
-        self._axes = axes
-        self._own = [each.var for each in block.iter_vars if str(each.var.ty.dtype) == "int64"]
-        self._extents = {handle(axis.var): axis.dom.extent for axis in block.iter_vars}
-
-    def of(self, index: Any) -> _Tap | None:
-        """Return an index of one axis that occurs in it once, None for another one."""
-        if handle(index) in self._axes:
-            return _Tap(handle(index), 1, 1)
-        if sum(handle(var) in self._axes for var in variables(index)) != 1:
-            return None
-        found = affine_of(index, self._own) if str(index.ty.dtype) == "int64" else None
-        if found is None or found.constant != 0:
-            return None
-        axis, stride, reach = 0, 0, 1
-        for var, factor in zip(self._own, found.factors, strict=True):
-            if factor != 0 and handle(var) in self._axes:
-                axis, stride = handle(var), factor
-            elif factor != 0:
-                extent = self._extents[handle(var)]
-                if factor < 0 or not isinstance(extent, prim.IntImm):
-                    return None
-                reach += factor * (int(extent) - 1)
-        return _Tap(axis, stride, reach) if stride > 0 else None
-
-
-def _whole_axes(nest: Nest) -> dict[int, Any] | None:
-    """Return the axes of a result that a loop each goes along, by the handle of their variables.
-
-    None unless every axis has a loop over all of it, or one value, and every loop has an axis.
-    """
-    loops = {handle(loop.loop_var): loop for loop in nest.loops}
-    axes: dict[int, Any] = {}
-    for axis, value in zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True):
-        loop = loops.pop(handle(value), None)
-        whole = (
-            loop is not None
-            and is_constant(loop.min, 0)
-            and is_constant(axis.dom.min, 0)
-            and (loop.step is None or is_constant(loop.step, 1))
-            and tvm_ffi.structural_equal(loop.extent, axis.dom.extent)
-        )
-        if whole and axis.iter_type == tirx.IterVar.DataPar:
-            axes[handle(axis.var)] = axis
-        elif not whole and not (is_constant(axis.dom.extent, 1) and is_constant(value, 0)):
-            return None
-    return None if loops else axes
-
-
-def _expressions(block: Any) -> list[Any] | None:
-    """Return the values and indices that a block computes with, zeros in place of loads.
-
-    None if there is another statement than a store. The types of buffers have symbolic sizes, which
-    are not among the values.
-    """
-    found: list[Any] = []
-    for body in (block.init, block.body):
-        for statement in [] if body is None else statements(body):
-            if not isinstance(statement, tirx.BufferStore):
-                return None
-            for node in (statement.value, *statement.indices):
-                for load in parts_of(node, TensorLoad):
-                    found += map(without_loads, load.indices)
-                found.append(without_loads(node))
-    return found
-
-
-def _accesses(block: Any) -> list[tuple[Any, list[Any]]]:
-    """Return the buffers that a block accesses, and their indices."""
-    found: list[tuple[Any, list[Any]]] = []
-    for each in (block.init, block.body):
-        if each is not None:
-            for node in parts_of(each, TensorLoad, tirx.BufferStore):
-                buffer = node.source if isinstance(node, TensorLoad) else node.buffer
-                found.append((buffer, list(node.indices)))
-    return found
-
-
 def _axes_of_block(block: Any, dimensions: Mapping[Dimension, int]) -> dict[int, int]:
     """Return the number of the axis that a variable of a block is, by its handle."""
     own = {handle(axis.var) for axis in block.iter_vars}
     found: dict[int, int] = {}
-    for buffer, indices in _accesses(block):
+    for buffer, indices in accesses_of(block):
         for at, index in enumerate(indices):
             number = dimensions.get((handle(buffer), at))
             if number is not None and handle(index) in own:

@@ -22,7 +22,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from ....recognize.row_axes import RowAxes, Window
+from ....recognize.row_axes import RowAxes
+from ....recognize.row_dimensions import Window
 from ....recognize.windowed import Windowed
 from ....tir.build import in_root, renamed, replace, sequence, with_fields
 from ....tir.walk import handle, parts_of, stored_to, substitute, uses
