@@ -98,7 +98,7 @@ def test_one_call_fuses_all_of_them(func: PrimFunc, num_blocks: int) -> None:
 
 
 def test_a_long_chain_becomes_several_tails() -> None:
-    """One of all steps would be simplified anew with each of them."""
+    """One of all steps would be simplified again with each of them."""
     count = 5 * COUNT
     func = _chain("T.max({x}, {c}) - 1", count)
     sch = Schedule(func, debug_mask="all")

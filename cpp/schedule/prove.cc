@@ -103,7 +103,7 @@ class NodeCounter : public StmtExprVisitor {
   }
 };
 
-// What is merged is simplified anew with each step, here and by TVM, in a time that grows with the
+// What is merged is simplified again with each step, here and by TVM, in a time that grows with the
 // square of its depth. Some thirty steps fit, and a longer chain becomes several tails.
 constexpr size_t kMostMergedNodes = 256;
 
