@@ -65,21 +65,39 @@ class Convolution2d:
 _NO_CONV = "it is not one 2-D convolution in layout NCHW and OIHW, summed in float32"
 
 
+def one_reduction(func: tirx.PrimFunc, refusal: str) -> tuple[Program, int]:
+    """Return a function as stages, and the place of the only one that reduces.
+
+    - Raises NotRewritten: there is none, or several; `refusal` says so.
+    """
+    program = read_program(func) if is_fixed(func) else None
+    places = [] if program is None else [at for at, s in enumerate(program.stages) if s.reduced]
+    if program is None or len(places) != 1:
+        raise NotRewritten(refusal)
+    return program, places[0]
+
+
+def padding_before(program: Program, place: int) -> list[Stage]:
+    """Return the stage that pads what the reduction reads, if there is one.
+
+    - Raises NotRewritten: something else comes before the reduction.
+    """
+    before = [s for s in program.stages[:place] if program.stages[place].reads(s.output)]
+    if len(before) != place or place > 1:
+        raise NotRewritten("more than padding comes before its reduction")
+    return before
+
+
 def find_conv2d(func: tirx.PrimFunc) -> Convolution2d:
     """Return the convolution that a function computes.
 
     - `func`: not scheduled.
     - Raises NotRewritten: it computes something else.
     """
-    program = read_program(func) if is_fixed(func) else None
-    if program is None or sum(bool(stage.reduced) for stage in program.stages) != 1:
-        raise NotRewritten(_NO_CONV)
-    place = next(at for at, stage in enumerate(program.stages) if stage.reduced)
+    program, place = one_reduction(func, _NO_CONV)
     sums = program.stages[place]
     x, weight = _factors(sums)
-    before = [stage for stage in program.stages[:place] if sums.reads(stage.output)]
-    if len(before) != place or place > 1:
-        raise NotRewritten("more than padding comes before its sums")
+    before = padding_before(program, place)
     sum_var = tirx.Var("sum", "float32")
     output, result = followed(program, place, sum_var)
     image, out_channel, row, column = sums.axes

@@ -13,13 +13,21 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad, prim
 
-from ...recognize.stages import Axis, Stage, read_program
+from ...recognize.stages import Axis, Stage
 from ...rewrites.step import NotRewritten
 from ...tir.build import replace
 from ...tir.expressions import is_zero
 from ...tir.walk import loads, same, substitute, uses
-from .read_conv2d import check_other, followed, image_of, is_at, step_of
-from .tiles import FLOATS, is_fixed
+from .read_conv2d import (
+    check_other,
+    followed,
+    image_of,
+    is_at,
+    one_reduction,
+    padding_before,
+    step_of,
+)
+from .tiles import FLOATS
 
 #: How the elements of a window are combined.
 COMBINED = {prim.Add: "add", prim.Max: "maximum", prim.Min: "minimum"}
@@ -83,15 +91,10 @@ def find_windows(func: tirx.PrimFunc) -> Windows:
     - `func`: not scheduled.
     - Raises NotRewritten: it computes something else.
     """
-    program = read_program(func) if is_fixed(func) else None
-    if program is None or sum(bool(stage.reduced) for stage in program.stages) != 1:
-        raise NotRewritten(_NO_WINDOWS)
-    place = next(at for at, stage in enumerate(program.stages) if stage.reduced)
+    program, place = one_reduction(func, _NO_WINDOWS)
     sums = program.stages[place]
     combine, x, weight = _parts(sums)
-    before = [stage for stage in program.stages[:place] if sums.reads(stage.output)]
-    if len(before) != place or place > 1:
-        raise NotRewritten("more than padding comes before its windows")
+    before = padding_before(program, place)
     image, channel, row, column = sums.axes
     x, weight = (_without_units(load, sums) for load in (x, weight))
     if not is_at(x, (image, channel)):
