@@ -9,7 +9,9 @@ is compared with numpy before it is timed: bit for bit where whole numbers make 
     python benchmarks/fusion.py --only row    the families whose names begin with "row"
 
 The versions of a program are timed in turns, on the same arrays; who is first changes from turn to
-turn. A sample is the mean of as many runs as take some milliseconds, behind one that is not timed.
+turn. After each quarter of the turns the arrays lie elsewhere in memory, which changes the times of
+one version beside another's by more than the quartiles of a single place tell. A sample is the mean
+of as many runs as take some milliseconds, behind one that is not timed.
 Times are those that passed: with several threads, time on the processors would count threads that
 wait for one another. What other processes had of the processors meanwhile is measured beside.
 
@@ -39,7 +41,7 @@ import tvm
 import tvm_ffi
 from fusion_programs import OURS, Family, Program, families
 from fusion_report import evaluate, refusals, show
-from fusion_variants import Variant, variants
+from fusion_variants import variants
 from primitive import Samples, cpu_model, progress, ratio, to_json
 from provenance import provenance
 
@@ -55,14 +57,16 @@ FLOAT_TOLERANCE = 1e-5  # absolute and relative, where float32 is not exact
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a program is timed: turns at least, seconds at least, seconds at most if noisy."""
+    """How long each place is timed: turns at least, seconds at least, seconds at most if noisy."""
 
     turns: int
     seconds: float
     at_most: float
 
 
-FULL, QUICK = Effort(11, 2.0, 4.0), Effort(5, 0.2, 0.4)
+FULL, QUICK = Effort(4, 0.4, 0.8), Effort(3, 0.1, 0.2)
+PLACES = 4  # of the arrays in memory
+SHIFT = 8_256  # bytes between places: whole cache lines, but no whole pages
 
 
 # ---- Compiling and checking ----------------------------------------------------------------------
@@ -98,19 +102,18 @@ def check(program: Program, name: str, result: np.ndarray, expected: np.ndarray)
         )
 
 
-def timers(
-    program: Program, built: dict[str, Variant], target: tvm.target.Target
-) -> dict[str, Callable[[], float]]:
-    """Compile and check all versions; return a function for each that measures one sample."""
+def timers(program: Program, modules: dict[str, Any], place: int) -> dict[str, Callable[[], float]]:
+    """Check all versions on arrays of that place; return a function for each: one sample."""
     arrays = inputs(program)
     expected = program.reference(arrays)
     nowhere = np.full(expected.shape, np.nan, np.float32)
-    # Copies: the compiled code asks for an alignment that numpy does not promise.
+    arguments = [
+        laid(array, (place * (number + 1)) * SHIFT)
+        for number, array in enumerate([*arrays, nowhere])
+    ]
     device = tvm.cpu()
-    arguments = [tvm.runtime.tensor(array, device) for array in [*arrays, nowhere]]
     calls: dict[str, Callable[[], float]] = {}
-    for name, variant in built.items():
-        module = tvm.compile(variant.function, target=target).mod
+    for name, module in modules.items():
         arguments[-1].copyfrom(nowhere)
         module["main"](*arguments)
         check(program, name, arguments[-1].numpy(), expected)
@@ -119,6 +122,16 @@ def timers(
         evaluator = module.time_evaluator("main", device, number=number)
         calls[name] = mean_of(evaluator, arguments)
     return calls
+
+
+def laid(array: np.ndarray, offset: int) -> Any:
+    """A copy for TVM that begins so many bytes behind the start of a page."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    memory = np.empty(array.nbytes + offset + page, np.uint8)
+    start = -memory.ctypes.data % page + offset
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return tvm.runtime.from_dlpack(copy)
 
 
 def mean_of(evaluator: Any, arguments: Sequence[Any]) -> Callable[[], float]:
@@ -191,7 +204,11 @@ def measure(family: Family, target: tvm.target.Target, effort: Effort) -> dict[s
         title = f"{family.key} {program.epilogue}, {program.label}"
         progress(f"{title}: compiling")
         built, refused = variants(program)
-        samples = sample(timers(program, built, target), effort, title)
+        modules = {name: tvm.compile(v.function, target=target).mod for name, v in built.items()}
+        samples: Samples = {name: [] for name in modules}
+        for place in range(PLACES):
+            for name, times in sample(timers(program, modules, place), effort, title).items():
+                samples[name] += times
         results.append(evaluate(program, built, refused, samples))
     progress()
     return {
