@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from fuse_epilogue import plan, schedules
 from fuse_epilogue.kernels.trainium.attention import Tiling, find_attention, scheduled
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.schedules.neuron import Attention
+from kernel_runs import run
+from neuron_rules import kernel_by
 from test_kernels_attention import chain, drawn, function, reference
 
 Sizes = tuple[int, int, int, int, int]
@@ -30,22 +33,9 @@ SIZES: list[Sizes] = [
 ]
 
 
-def kernel_of(func: Any) -> Kernel:
-    """Schedule, emit, and check."""
-    choice = Attention().choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    for machine in ("trn2", "trn3"):
-        kernel.check(machine)
-    return kernel
-
-
-def unfused(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Run the function as it is, compiled by TVM."""
-    out = tvm.runtime.tensor(np.zeros(shape, "float32"))
-    tvm.compile(func, "llvm")["main"](*map(tvm.runtime.tensor, arrays), out)
-    result: np.ndarray = out.numpy()
-    return result
+#: On trn1 all data must be finite.
+LATER = ("trn2", "trn3")
+kernel_of = partial(kernel_by, Attention(), checked=LATER)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -61,7 +51,7 @@ def test_computes_attention(sizes: Sizes, bias: bool) -> None:
 def test_causal(queries: int, keys: int, causal: str) -> None:
     sizes = (1, queries, keys, 2, 16)
     func, arrays = function(*sizes, causal=causal), drawn(*sizes)
-    expected = unfused(func, arrays, (1, queries, 2, 16))
+    expected = run(func, arrays, (1, queries, 2, 16))
     np.testing.assert_allclose(kernel_of(func)(*arrays), expected, rtol=0, atol=2e-6)
 
 
@@ -71,7 +61,7 @@ def test_weights_that_underflow_are_those_of_the_function() -> None:
     func, arrays = function(*sizes, causal="TopLeft"), drawn(*sizes)
     arrays[0][0, 5] = 100
     arrays[1][:] = -abs(arrays[1])
-    expected = unfused(func, arrays, (1, 256, 1, 16))
+    expected = run(func, arrays, (1, 256, 1, 16))
     assert np.isnan(expected).any() and not np.isnan(expected).all()
     np.testing.assert_allclose(kernel_of(func)(*arrays), expected, rtol=0, atol=2e-6)
 
@@ -82,7 +72,7 @@ def test_exact_sums_are_exact() -> None:
     func, arrays = function(*sizes), drawn(*sizes)
     arrays[0][:] = 0
     arrays[2] = np.round(arrays[2] * 8)
-    expected = unfused(func, arrays, (1, 9, 2, 8))
+    expected = run(func, arrays, (1, 9, 2, 8))
     np.testing.assert_array_equal(kernel_of(func)(*arrays), expected)
 
 
@@ -96,7 +86,7 @@ def test_special_values() -> None:
     q[0, 4, 1, 2] = np.nan
     k[0, 150, 0, 3] = np.inf
     v[0, 42, 1, 2] = np.inf
-    expected = unfused(func, arrays, (1, 12, 2, 8))
+    expected = run(func, arrays, (1, 12, 2, 8))
     assert np.isnan(expected).any() and not np.isnan(expected).all()
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(kernel_of(func)(*arrays), expected, rtol=0, atol=2e-6)
@@ -171,12 +161,7 @@ ROUNDED = Attention(round_shares=True)
 def rounded(queries: int, keys: int, dtype: str, **options: Any) -> tuple[Kernel, Any]:
     """A kernel with shares of 16 bits, and attention in float64 on numbers of that type."""
     func = written_out(queries, keys, dtype=dtype, **options)
-    choice = ROUNDED.choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    for machine in ("trn2", "trn3"):
-        kernel.check(machine)
-    return kernel, func
+    return kernel_by(ROUNDED, func, checked=LATER), func
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -218,10 +203,7 @@ def test_values_in_float32_are_not_rounded() -> None:
 def test_a_narrow_result(rounds: bool) -> None:
     """Operands and results of 16 bits, as in a model of that type."""
     func = written_out(dtype="bfloat16", result=lambda x, _: x.astype("bfloat16"))
-    choice = Attention(round_shares=rounds).choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    kernel.check("trn2")
+    kernel = kernel_by(Attention(round_shares=rounds), func, checked=LATER)
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=s).astype(t) for s, t in kernel.inputs.values()]
     q, k, v = (array.astype(np.float64) for array in arrays)
@@ -255,7 +237,7 @@ def test_what_follows_is_computed_on_the_chip() -> None:
     kernel = kernel_of(func)
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=s).astype(t) for s, t in kernel.inputs.values()]
-    expected = unfused(func, arrays, (130, 24))
+    expected = run(func, arrays, (130, 24))
     np.testing.assert_allclose(kernel(*arrays), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -288,9 +270,7 @@ def test_limits_are_taken() -> None:
 def test_on_trn1_data_must_be_finite() -> None:
     func = function(1, 8, 8, 1, 8)
     assert "Attention(finite=True)" in Attention().choose(func, "trn1").why
-    choice = Attention(finite=True).choose(func, "trn1")
-    assert choice.schedule is not None
-    emit(choice.schedule).check("trn1")
+    kernel_by(Attention(finite=True), func, "trn1")
 
 
 @pytest.mark.parametrize("causal", [None, "TopLeft"])

@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -19,6 +18,7 @@ from fuse_epilogue.kernels.trainium.depthwise_blocks import find_channel_conv, r
 from fuse_epilogue.kernels.trainium.depthwise_tiles import Tiling, scheduled
 from fuse_epilogue.neuron.machine import MACHINES
 from fuse_epilogue.schedules.neuron import DepthwiseConv1d
+from kernel_runs import run
 from tiers import crossed
 
 # With sanitizers this would take long, and hardly any of it is the library's own code.
@@ -59,10 +59,8 @@ def arguments(func: tirx.PrimFunc) -> list[np.ndarray]:
 def unscheduled(func: tirx.PrimFunc, arrays: list[np.ndarray]) -> np.ndarray:
     """Run a function as TVM compiles it for the processor."""
     out = func.params[-1]
-    result = tvm.runtime.empty(tuple(map(int, out.ty.shape)), str(out.dtype))
-    values = [tvm.runtime.tensor(array.copy()) for array in arrays]
-    tvm.compile(func, target="llvm")["main"](*values, result)
-    return result.numpy().astype(np.float32)
+    shape = tuple(map(int, out.ty.shape))
+    return run(func, arrays, shape, str(out.dtype), "llvm").astype(np.float32)
 
 
 def assert_same(func: tirx.PrimFunc, kernel: neuron.Kernel) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -16,8 +17,10 @@ from tvm.relax import op
 from conv_traces import stored
 from fuse_epilogue import plan, schedules
 from fuse_epilogue.kernels.trainium import conv2d
-from fuse_epilogue.neuron import Kernel, emit
+from fuse_epilogue.neuron import emit
 from fuse_epilogue.schedules.neuron import Conv2d
+from kernel_runs import run
+from neuron_rules import kernel_by
 from row_operators import function
 
 Shapes = list[tuple[int, ...]]
@@ -44,14 +47,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
 }
 
 
-def kernel_of(func: Any) -> Kernel:
-    """Schedule, emit, and check."""
-    choice = Conv2d().choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    for machine in ("trn2", "trn3"):
-        kernel.check(machine)
-    return kernel
+kernel_of = partial(kernel_by, Conv2d(), checked=("trn2", "trn3"))
 
 
 def compare(func: Any) -> None:
@@ -60,10 +56,7 @@ def compare(func: Any) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-3, 4, size=s).astype(t) for s, t in kernel.inputs.values()]
     got = kernel(*arrays)
-    out = tvm.runtime.tensor(np.zeros(got.shape, got.dtype))
-    built = tvm.compile(func.with_attr("global_symbol", "main"), "llvm")
-    built(*map(tvm.runtime.tensor, arrays), out)
-    np.testing.assert_array_equal(got, out.numpy())
+    np.testing.assert_array_equal(got, run(func, arrays, got.shape, str(got.dtype)))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,13 +101,10 @@ def test_zeros_around_images_are_the_functions() -> None:
     kernel = kernel_of(func)
     x, w = np.ones((1, 2, 4, 4), np.float32), np.ones((3, 2, 3, 3), np.float32)
     w[1, 0, 0, 0] = np.inf
-    out = tvm.runtime.tensor(np.zeros((1, 3, 4, 4), "float32"))
-    tvm.compile(func.with_attr("global_symbol", "main"), "llvm")(
-        tvm.runtime.tensor(x), tvm.runtime.tensor(w), out
-    )
-    assert np.isnan(out.numpy()).any()
+    expected = run(func, [x, w], (1, 3, 4, 4))
+    assert np.isnan(expected).any()
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(kernel(x, w), out.numpy())
+        np.testing.assert_array_equal(kernel(x, w), expected)
 
 
 def of_other_layout() -> Any:
@@ -163,9 +153,7 @@ def test_refused(name: str) -> None:
 def test_on_trn1_weights_must_be_finite() -> None:
     func = function(*CASES["1 x 1"])
     assert "Conv2d(finite=True)" in Conv2d().choose(func, "trn1").why
-    choice = Conv2d(finite=True).choose(func, "trn1")
-    assert choice.schedule is not None
-    emit(choice.schedule).check("trn1")
+    kernel_by(Conv2d(finite=True), func, "trn1")
 
 
 def test_the_trace_replays() -> None:

@@ -25,6 +25,7 @@ from fuse_epilogue.neuron import CheckError, Kernel, emit
 from fuse_epilogue.neuron.machine import TRN1
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce
 from fuse_epilogue.workloads.relaxed import _only_function
+from neuron_rules import kernel_by
 from oracles import Arrays
 from test_workloads_matmul import name_of, possible, product
 from tiers import crossed, tiered
@@ -49,13 +50,7 @@ CASES = covering(CHOICES, possible)
 
 
 def kernel_of(func: PrimFunc, machine: str = "trn1") -> Kernel:
-    """Schedule and emit, and check for both machines."""
-    sch = Matmul().apply(func, machine)
-    assert sch is not None
-    kernel = emit(sch)
-    for each in MACHINES:
-        kernel.check(each)
-    return kernel
+    return kernel_by(Matmul(), func, machine)
 
 
 def judge(kernel: Kernel, options: Options, arrays: Arrays, kind: str) -> None:

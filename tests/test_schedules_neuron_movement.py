@@ -16,6 +16,7 @@ from fuse_epilogue import schedules
 from fuse_epilogue.kernels.trainium.read_movement import find_moves
 from fuse_epilogue.neuron import emit
 from fuse_epilogue.schedules.neuron import Movement
+from neuron_rules import kernel_by
 from tiers import enough
 
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "int32": np.int32}
@@ -102,11 +103,7 @@ def test_every_element_is_in_its_place(make: Callable[[], Any]) -> None:
     wanted = expected(*arrays)
     for finite in (False, True):
         for machine in ("trn1", "trn2"):
-            choice = Movement(finite).choose(func, machine)
-            assert choice.schedule is not None, choice.why
-            kernel = emit(choice.schedule)
-            kernel.check(machine)
-            got = kernel(*arrays)
+            got = kernel_by(Movement(finite), func, machine, (machine,))(*arrays)
             for one, other in zip(
                 got if isinstance(got, tuple) else (got,),
                 wanted if isinstance(wanted, tuple) else (wanted,),
@@ -216,9 +213,6 @@ def test_permutations_and_reshapes(number: int) -> None:
     shape, order, joined = permutations()[number]
     x = tensor(*shape)
     func = te.create_prim_func([x, topi.reshape(topi.transpose(x, order), joined)])
-    choice = Movement().choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    kernel.check("trn2")
+    kernel = kernel_by(Movement(), func, checked=("trn2",))
     data = np.arange(np.prod(shape), dtype="float32").reshape(shape)
     np.testing.assert_array_equal(kernel(data), data.transpose(order).reshape(joined))

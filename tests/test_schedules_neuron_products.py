@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -15,10 +16,11 @@ from tvm.relax import op
 import fuse_epilogue
 from conv_traces import stored
 from fuse_epilogue import schedules
-from fuse_epilogue.neuron import Kernel, emit
+from fuse_epilogue.neuron import emit
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.schedules.neuron import Matmul
+from neuron_rules import kernel_by
 from row_operators import function
 
 Shapes = list[tuple[int, ...]]
@@ -72,14 +74,7 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes, Callable[..., Any]]] = {
 }
 
 
-def kernel_of(func: Any) -> Kernel:
-    """Schedule, emit, and check for all machines."""
-    choice = Matmul().choose(func, "trn2")
-    assert choice.schedule is not None, choice.why
-    kernel = emit(choice.schedule)
-    for machine in ("trn1", "trn2", "trn3"):
-        kernel.check(machine)
-    return kernel
+kernel_of = partial(kernel_by, Matmul())
 
 
 def integers(shapes: Shapes, dtype: Any = np.float32) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ from depthwise import Options, covering
 from fuse_epilogue.kernels.trainium.row_reduction import Elementwise, RowReduce
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.workloads import depthwise_conv1d, elementwise, matmul, row_reduce
+from neuron_rules import kernel_by
 from oracles import Arrays
 from test_workloads_rows import computes, name_of, summed
 from workload_runs import assert_right, drawn
@@ -34,16 +35,6 @@ CASES = [(row_reduce, RowReduce, case) for case in REDUCE_CASES]
 CASES += [(elementwise, Elementwise, case) for case in BENT_CASES]
 
 
-def kernel_of(rule: Any, func: Any, machine: str = "trn1") -> Kernel:
-    """Schedule and emit, and check for both machines."""
-    sch = rule().apply(func, machine)
-    assert sch is not None
-    kernel = emit(sch)
-    for each in MACHINES:
-        kernel.check(each)
-    return kernel
-
-
 def judge(kernel: Kernel, options: Options, arrays: Arrays, kind: str) -> None:
     """Run a kernel and compare with numpy."""
     total, magnitude = (summed(options, arrays, of) for of in (np.asarray, np.abs))
@@ -61,7 +52,7 @@ def test_computes_the_rows(index: int) -> None:
     """On exact data bit for bit; on normal data, within what any order of the additions gives."""
     make, rule, options = CASES[index]
     func = make(**options)
-    kernel = kernel_of(rule, func, MACHINES[index % 2])
+    kernel = kernel_by(rule(), func, MACHINES[index % 2])
     for kind in ("exact", "normal"):
         judge(kernel, options, drawn(func, kind, {}, name_of(options)), kind)
 
@@ -71,7 +62,7 @@ def test_rows_longer_than_the_memory(op: str) -> None:
     """A row of 400 KB: only a part of it is on the chip at a time."""
     options = {"m": 3, "n": 100_000, "op": op, "bias": True}
     func = row_reduce(**options)
-    kernel = kernel_of(RowReduce, func)
+    kernel = kernel_by(RowReduce(), func, "trn1")
     judge(kernel, options, drawn(func, "exact", {}, "long"), "exact")
     assert kernel.check("trn1").sbuf_bytes < 64 * 1024
 
@@ -118,14 +109,14 @@ def a_vector(x: T.Buffer((5000,)), y: T.Buffer((5000,))):
 def test_written_by_hand() -> None:
     rng = np.random.default_rng(1)
     x, w, r = (rng.integers(-4, 5, s).astype("float32") for s in ((130, 70), (70,), (130,)))
-    kernel = kernel_of(RowReduce, sum_of_squares)
+    kernel = kernel_by(RowReduce(), sum_of_squares)
     np.testing.assert_array_equal(kernel(x, w), (x * x * w).sum(axis=1, keepdims=True))
     x = np.ascontiguousarray(x.T)
     np.testing.assert_array_equal(
-        kernel_of(Elementwise, transposed)(x, r), np.maximum(r[None, :] - x, 0)
+        kernel_by(Elementwise(), transposed)(x, r), np.maximum(r[None, :] - x, 0)
     )
     x = rng.integers(-4, 5, 5000).astype("float32")
-    np.testing.assert_array_equal(kernel_of(Elementwise, a_vector)(x), x * 2)
+    np.testing.assert_array_equal(kernel_by(Elementwise(), a_vector)(x), x * 2)
 
 
 # ---- What is left alone --------------------------------------------------------------------------
