@@ -153,6 +153,12 @@ void CheckNotPipelined(const Site& reduction, size_t steps, const SBlock& epilog
 }
 
 void CheckNoPointer(const Scope& scope, const Var& buffer, const Site& writer) {
+  if (scope.allocated.count(buffer.get()) > 0) {
+    Refuse(Code::kOpaqueAccess, writer.block(),
+           "buffer " + Quoted(buffer) + " of block " + Quoted(writer.block()) +
+               " is allocated by a statement (T.alloc_buffer), not by a block "
+               "(T.sblock_alloc_buffer), so that no schedule moves it");
+  }
   for (const Site& site : scope.sites) {
     if (site.Touches(buffer.get(), Use::kOpaque)) {
       Refuse(Code::kOpaqueAccess, site.is_block() ? site.block() : writer.block(),

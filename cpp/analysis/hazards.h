@@ -23,7 +23,10 @@ void CheckStructure(const Scope& scope, const Site& producer, const Site& consum
  */
 void CheckNotPipelined(const Site& reduction, size_t steps, const ir::SBlock& epilogue);
 
-/*! \brief Throw a Refusal if \p buffer is used through a pointer or a matched region. */
+/*!
+ * \brief Throw a Refusal if \p buffer is used through a pointer or a matched region, or is
+ * allocated by a statement instead of a block.
+ */
 void CheckNoPointer(const Scope& scope, const ir::Var& buffer, const Site& writer);
 
 /*! \brief Throw a Refusal unless \p writer is the only statement that writes \p buffer. */

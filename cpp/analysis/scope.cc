@@ -85,6 +85,7 @@ class ScopeBuilder : public StmtExprVisitor {
     if (jump) scope_->has_jump = true;
     if (kind == NodeKind::kAssertStmt) MayEnd();
     if (auto bind = As<Bind>(op)) scope_->local_vars.insert(bind->var().get());
+    if (auto statement = As<AllocBuffer>(op)) scope_->allocated.insert(statement->buffer().get());
     if (!VisitKnownInit(op)) NotPlain(op);
   }
 
@@ -237,7 +238,10 @@ Scope::Scope(const SBlock& root) : root(root) {
 }
 
 Scope::Scope(const SBlock& root, Scope&& before)
-    : root(root), local_vars(std::move(before.local_vars)), has_jump(before.has_jump) {
+    : root(root),
+      local_vars(std::move(before.local_vars)),
+      allocated(std::move(before.allocated)),
+      has_jump(before.has_jump) {
   sites.reserve(before.sites.size());
   ScopeBuilder build(this, &before.sites);
   build(root.body());

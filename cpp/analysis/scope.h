@@ -68,6 +68,8 @@ class Scope {
   std::vector<Site> sites;
   /*! \brief Loop variables and bound variables of the scope: valid at their place only. */
   ir::VarSet local_vars;
+  /*! \brief Buffers that a statement allocates, instead of a block: T.alloc_buffer. */
+  ir::VarSet allocated;
   /*! \brief Whether a break, continue or return may leave a loop of the scope early. */
   bool has_jump = false;
 

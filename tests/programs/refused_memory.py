@@ -37,6 +37,15 @@ def alias_of_the_output(
 
 
 @lazy.prim_func(s_tir=True)
+def intermediate_of_a_statement(
+    A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
+):
+    temp = T.alloc_buffer((M,), "int32")
+    sum_rows(A, temp)
+    add_rows(temp, C, D)
+
+
+@lazy.prim_func(s_tir=True)
 def alias_of_the_intermediate(
     A: T.Buffer((M, K), "int32"), C: T.Buffer((M,), "int32"), D: T.Buffer((M,), "int32")
 ):
@@ -304,6 +313,7 @@ REFUSE = [
     refused(sums_spread_over_lanes, "consumer-form"),
     refused(alias_of_the_output, ("opaque-access", "consumer-form")),
     refused(alias_of_the_intermediate, "opaque-access"),
+    refused(intermediate_of_a_statement, "opaque-access"),
     refused(
         alias_in_another_reader,
         "opaque-access",
