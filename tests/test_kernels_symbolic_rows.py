@@ -16,7 +16,8 @@ from tvm.script import tirx as T
 from tvm.sym import Analyzer
 from tvm.tirx.buffer import BufferType
 
-from fuse_epilogue.recognize.row_axes import read_row_axes
+from fuse_epilogue.kernels.cpu.symbolic_rows.row_axes import RowAxes, row_axes
+from fuse_epilogue.recognize.independent_axes import read_independent_axes
 from fuse_epilogue.recognize.windowed import read_windowed
 from fuse_epilogue.schedules import host
 from fuse_epilogue.tir.walk import substitute, variables
@@ -40,15 +41,27 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
         [(N, 32), (32, 48), (48,)],
         "rows of contraction",
     ),
-    "product of batches": (lambda x, w: op.matmul(x, w), [(2, N, 16), (16, 16)], "contraction"),
-    "two sizes": (lambda x, w: op.matmul(x, w), [(M, N, 16), (16, 16)], "rows of contraction"),
+    "product of batches": (
+        lambda x, w: op.matmul(x, w),
+        [(2, N, 16), (16, 16)],
+        "contraction",
+    ),
+    "two sizes": (
+        lambda x, w: op.matmul(x, w),
+        [(M, N, 16), (16, 16)],
+        "rows of contraction",
+    ),
     "softmax": (lambda x: op.nn.softmax(x, -1), [(N, 48)], "rows of row program"),
     "layer norm": (
         lambda x, g, b: op.nn.layer_norm(x, g, b, axes=[-1]),
         [(3, N, 32), (32,), (32,)],
         "rows of row program",
     ),
-    "elementwise": (lambda x, y: op.nn.gelu(op.add(x, y)), [(N, 16), (16,)], "elementwise"),
+    "elementwise": (
+        lambda x, y: op.nn.gelu(op.add(x, y)),
+        [(N, 16), (16,)],
+        "elementwise",
+    ),
     "one element a row": (lambda x: op.exp(x), [(N,)], "rows of elementwise"),
     "a table for each row of one axis": (
         lambda x, y: op.add(x, y),
@@ -124,7 +137,9 @@ class Guarded:
         for start in (base, base + page + used):
             assert libc.mprotect(ctypes.c_void_p(start), page, 0) == 0
         start = page + (used - values.nbytes) // 64 * 64 if self.at_end else page
-        found = np.frombuffer(area, values.dtype, values.size, start).reshape(values.shape)
+        found = np.frombuffer(area, values.dtype, values.size, start).reshape(
+            values.shape
+        )
         found[...] = values
         self._maps.append(area)
         return found
@@ -161,7 +176,9 @@ def test_every_size_is_right_and_in_bounds(name: str) -> None:
         for at_end in (True, False):
             guarded = Guarded(at_end)
             shapes = sized(func, {"n": size, "m": 3})
-            inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+            inputs = [
+                rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]
+            ]
             given = [guarded.array(each) for each in inputs]
             result = guarded.array(np.full(shapes[-1], np.nan, "float32"))
             made["main"](*(tvm.runtime.from_dlpack(each) for each in (*given, result)))
@@ -179,7 +196,10 @@ def test_two_threads(name: str) -> None:
     _, _, single = scheduled(name)
     for size in (1, 31, 32, 250):
         shapes = sized(func, {"n": size, "m": 5})
-        inputs = [np.random.default_rng(1).standard_normal(s).astype("float32") for s in shapes]
+        inputs = [
+            np.random.default_rng(1).standard_normal(s).astype("float32")
+            for s in shapes
+        ]
         results = []
         for each in (made, single):
             arrays = [tvm.runtime.tensor(own) for own in inputs]
@@ -199,23 +219,34 @@ def test_constants_are_packed_once_for_all_numbers_of_rows() -> None:
     for size in SIZES:
         x = np.random.default_rng(size).standard_normal((size, 32)).astype("float32")
         result = tvm.runtime.tensor(np.zeros((size, 48), "float32"))
-        made["main"](*map(tvm.runtime.tensor, (x, packed, np.zeros(48, "float32"))), result)
-        np.testing.assert_allclose(result.numpy(), np.maximum(x @ weight, 0), rtol=1e-5, atol=1e-5)
+        made["main"](
+            *map(tvm.runtime.tensor, (x, packed, np.zeros(48, "float32"))), result
+        )
+        np.testing.assert_allclose(
+            result.numpy(), np.maximum(x @ weight, 0), rtol=1e-5, atol=1e-5
+        )
+
+
+def _row_axes(func: Any) -> RowAxes:
+    found = read_independent_axes(func)
+    assert found is not None
+    return row_axes(found)
 
 
 def test_rows_of_several_axes_are_counted_together() -> None:
-    axes = read_row_axes(function(*FUNCTIONS["two sizes"][:2]))
-    assert axes is not None and len(axes.rows) == 2
+    assert len(_row_axes(function(*FUNCTIONS["two sizes"][:2])).rows) == 2
     # A table that has one of the axes alone: the other one is a loop of its own.
-    apart = read_row_axes(function(*FUNCTIONS["a table for each row of one axis"][:2]))
-    assert apart is not None and apart.rows == () and len(apart.outer) == 1
+    apart = _row_axes(function(*FUNCTIONS["a table for each row of one axis"][:2]))
+    assert apart.rows == () and len(apart.outer) == 1
 
 
 def _of(body: Any) -> Any:
     """Return y[i, j] = body(x, i, j, n) of n rows."""
     n = tirx.Var("n", "int64")
     x = tvm.te.placeholder((n, 4), "float32", "x")
-    return tvm.te.create_prim_func([x, tvm.te.compute((n, 4), lambda i, j: body(x, i, j, n))])
+    return tvm.te.create_prim_func(
+        [x, tvm.te.compute((n, 4), lambda i, j: body(x, i, j, n))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,8 +262,8 @@ def _of(body: Any) -> Any:
     ],
 )
 def test_rows_that_are_not_independent(body: Any) -> None:
-    assert read_row_axes(_of(lambda x, i, j, n: x[i, j] + x[i, 0])) is not None
-    assert read_row_axes(_of(body)) is None
+    assert read_independent_axes(_of(lambda x, i, j, n: x[i, j] + x[i, 0])) is not None
+    assert read_independent_axes(_of(body)) is None
 
 
 @pytest.mark.parametrize(
@@ -249,9 +280,9 @@ def test_the_beginning_of_a_longer_table_is_not_that_of_every_block(
     n = tirx.Var("n", "int64")
     x, table = (tvm.te.placeholder(shape, "float32") for shape in ((n, 64), (64, 64)))
     made = tvm.te.compute((n, 64), lambda i, j: x[i, j] + element(table, i, j))
-    axes = read_row_axes(tvm.te.create_prim_func([x, table, made]))
+    axes = read_independent_axes(tvm.te.create_prim_func([x, table, made]))
     assert (axes is not None) == known
-    assert axes is None or axes.outer == ()
+    assert axes is None or row_axes(axes).outer == ()
 
 
 def _of_windows(element: Any) -> Any:
@@ -276,9 +307,11 @@ def _of_windows(element: Any) -> Any:
     ],
 )
 def test_windows_that_are_not_those_of_rows(element: Any) -> None:
-    known = read_row_axes(_of_windows(lambda x, i, k: x[2 * i + k]))
-    assert known is not None and [(w.stride, w.reach) for w in known.windows.values()] == [(2, 3)]
-    assert read_row_axes(_of_windows(element)) is None
+    known = read_independent_axes(_of_windows(lambda x, i, k: x[2 * i + k]))
+    assert known is not None and [
+        (w.stride, w.reach) for w in known.windows.values()
+    ] == [(2, 3)]
+    assert read_independent_axes(_of_windows(element)) is None
 
 
 def test_windows_of_what_is_computed_before_are_not_copied() -> None:
@@ -300,14 +333,17 @@ def test_what_keeps_elements_of_the_caller_is_not_copied(
     rows: int, value: Any, known: bool
 ) -> None:
     @T.prim_func(private=True, s_tir=True)
-    def func(x: T.Buffer((N, T.int64(4)), "float32"), y: T.Buffer((T.int64(rows), N), "float32")):
+    def func(
+        x: T.Buffer((N, T.int64(4)), "float32"),
+        y: T.Buffer((T.int64(rows), N), "float32"),
+    ):
         for i, j in T.grid(N, T.int64(4)):
             with T.sblock("y"):
                 vi, vj = T.axis.remap("SS", [i, j])
                 y[vj, vi] = value(x[vi, vj], y[vj, vi])
 
-    axes = read_row_axes(func)
-    assert axes is not None and not axes.is_in_one_piece(axes.buffers[1])
+    axes = _row_axes(func)
+    assert not axes.is_in_one_piece(axes.buffers[1])
     assert axes.can_be_copied(axes.buffers[1]) == known
     assert any(candidates(Work(func, host(1), 1, frozenset()))) == known
 
@@ -323,17 +359,20 @@ def test_what_keeps_elements_of_the_caller_is_not_copied(
     ],
 )
 def test_sizes_that_are_not_those_of_rows(rule: Any, shapes: Any) -> None:
-    assert read_row_axes(function(rule, shapes)) is None
+    assert read_independent_axes(function(rule, shapes)) is None
 
 
 @pytest.mark.parametrize(("columns", "copied"), [((4,), True), ((4, 64), False)])
-def test_rows_that_move_apart_have_loops_of_their_own(columns: Any, copied: bool) -> None:
+def test_rows_that_move_apart_have_loops_of_their_own(
+    columns: Any, copied: bool
+) -> None:
     """A kernel for one element would be slower than TVM's loops: it has several, in a copy."""
     order = [1, 0, *range(2, len(columns) + 1)]
     func = function(lambda x: op.permute_dims(x, order), [(N, *columns)])
-    axes = read_row_axes(func)
-    assert axes is not None
-    assert (axes.inner is None, len(axes.outer)) == ((False, 0) if copied else (True, 2))
+    axes = _row_axes(func)
+    assert (axes.inner is None, len(axes.outer)) == (
+        (False, 0) if copied else (True, 2)
+    )
     assert all(map(axes.is_in_one_piece, axes.buffers)) != copied
     assert next(candidates(Work(func, host(1), 1, frozenset())), None) is not None
 
@@ -347,7 +386,7 @@ def updated(x: T.Buffer((3, 4), "float32"), n: T.int64) -> None:
 
 
 def test_a_number_as_a_parameter_is_no_size() -> None:
-    assert read_row_axes(updated) is None
+    assert read_independent_axes(updated) is None
 
 
 def test_a_model_says_how_functions_of_symbolic_sizes_are_compiled() -> None:
@@ -358,7 +397,9 @@ def test_a_model_says_how_functions_of_symbolic_sizes_are_compiled() -> None:
     weight = np.random.default_rng(0).standard_normal((16, 16)).astype("float32")
     with builder.function("main", [x]):
         with builder.dataflow():
-            y = builder.emit(op.nn.relu(builder.emit(op.matmul(x, relax.const(weight)))))
+            y = builder.emit(
+                op.nn.relu(builder.emit(op.matmul(x, relax.const(weight))))
+            )
             out = builder.emit_output(op.cumsum(y, 0))
         builder.emit_func_output(out)
     model = fuse_epilogue.compile(builder.get(), host(1))
@@ -368,6 +409,8 @@ def test_a_model_says_how_functions_of_symbolic_sizes_are_compiled() -> None:
         "default": "a size that is not constant is not that of independent rows",
     }
     for size in SIZES:
-        given = np.random.default_rng(size).standard_normal((size, 16)).astype("float32")
+        given = (
+            np.random.default_rng(size).standard_normal((size, 16)).astype("float32")
+        )
         expected = np.maximum(given @ weight, 0).cumsum(axis=0)
         np.testing.assert_allclose(model(given), expected, rtol=1e-4, atol=1e-4)

@@ -6,7 +6,7 @@ stages.py, inlining.py                 the function as a list of stages, which a
 contraction.py, accesses.py            sums of products: matrices, convolutions
 attention.py                           two products with a softmax between them
 row_program.py, reduction.py           reductions along rows, and how each combines its elements
-row_axes.py, row_dimensions.py         axes along which every slice is computed by itself
+independent_axes.py, row_dimensions.py axes along which every slice is computed by itself
 windowed.py                            the same, with the padding of windows separate
 row_stages.py                          the stages that are worth computing one by one
 scan.py                                running sums and products

@@ -20,7 +20,7 @@ from ..tir.affine import is_constant
 from ..tir.build import in_root, sequence, with_fields
 from ..tir.nest import all_nests, nests
 from ..tir.walk import handle, parts_of, same, substitute, uses
-from .row_axes import RowAxes, read_row_axes
+from .independent_axes import IndependentAxes, read_independent_axes
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Windowed:
     - `element`: returns an element of a buffer of `axes` from its indices.
     """
 
-    axes: RowAxes
+    axes: IndependentAxes
     buffer: Any
     element: Callable[[Any, list[Any]], Any]
 
@@ -42,9 +42,9 @@ def read_windowed(func: tirx.PrimFunc) -> Windowed | None:
     """Return the independent axes of a function, without its padding if it has any.
 
     - `func`, and when None is returned: as for
-      :func:`~fuse_epilogue.recognize.row_axes.read_row_axes`.
+      :func:`~fuse_epilogue.recognize.independent_axes.read_independent_axes`.
     """
-    axes = read_row_axes(func)
+    axes = read_independent_axes(func)
     if axes is not None:
         return Windowed(axes, None, _loaded)
     return _padded_apart(func)
@@ -83,8 +83,8 @@ def _padded_apart(func: Any) -> Windowed | None:
     sizes = [each for each in func.params if isinstance(each.ty, PrimType)]
     params = [each for each in func.params if handle(each) in used and each not in sizes]
     body = in_root(sequence(rest), inner)
-    axes = read_row_axes(with_fields(func, params=[*params, padded, *sizes], body=body))
-    if axes is None or not any(axes.windows_of(padded)):
+    axes = read_independent_axes(with_fields(func, params=[*params, padded, *sizes], body=body))
+    if axes is None:
         return None
 
     def element(buffer: Any, indices: list[Any]) -> Any:

@@ -16,7 +16,7 @@ from .._arguments import prim_func
 from .._interrupts import raise_interrupt
 from ..kernels.scheduled import Scheduled
 from ..kernels.storage import from_data, to_data
-from ..recognize.row_axes import has_symbolic_sizes
+from ..recognize.independent_axes import has_symbolic_sizes
 from ..tir.walk import handle
 from .constants import call_counts, constant_parameters
 from .kinds import Work, kinds_for

@@ -37,8 +37,8 @@ from ..planner.problems.cpu.depthwise import find_conv
 from ..planner.problems.problem import Problem
 from ..planner.problems.request import Request
 from ..planner.search.search import Candidate
+from ..recognize.independent_axes import has_symbolic_sizes
 from ..recognize.recurrence import read_layer
-from ..recognize.row_axes import has_symbolic_sizes
 from ..recognize.scan import read_scan
 from ..recognize.stages import Program, read_program
 from ..rewrites.branches import with_branches

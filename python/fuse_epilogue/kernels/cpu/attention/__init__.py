@@ -22,7 +22,7 @@ from __future__ import annotations
 from tvm.target import Target
 
 from ....recognize.attention import attention_of
-from ....recognize.row_axes import has_symbolic_sizes
+from ....recognize.independent_axes import has_symbolic_sizes
 from ....recognize.stages import Program
 from ....targets import vector_bits
 from ....tir.build import with_fields

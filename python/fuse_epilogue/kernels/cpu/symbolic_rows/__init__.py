@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.target import Target
 
-from ....recognize.row_axes import RowAxes
 from ....recognize.stages import read_program
 from ....recognize.windowed import read_windowed
 from ....rewrites.branches import with_branches
@@ -17,6 +16,7 @@ from ....tir.walk import handle
 from ...scheduled import Scheduled, Way
 from .. import contraction
 from .assembly import joined
+from .row_axes import RowAxes, row_axes
 
 #: Rows of a product of matrices that are computed together: the weights are read once for them.
 PRODUCT_ROWS = (32, 16, 8, 4, 2, 1)
@@ -53,7 +53,9 @@ def schedule(
     windowed = read_windowed(func)
     if windowed is None:
         return None
-    axes = windowed.axes
+    axes = row_axes(windowed.axes)
+    if windowed.buffer is not None and not any(axes.windows_of(windowed.buffer)):
+        return None
     if not all(axes.is_in_one_piece(each) or axes.can_be_copied(each) for each in axes.buffers):
         return None
     # Kernels have no parameters that are sizes, and may have a padded one.
@@ -74,7 +76,8 @@ def schedule(
         kernels, first, parallel = {1: one}, one, False
     made = joined(
         func,
-        windowed,
+        axes,
+        windowed.element,
         {rows: each.func for rows, each in kernels.items()},
         frozenset(first.packing),
         threads > 1 if axes.has_windows else parallel,

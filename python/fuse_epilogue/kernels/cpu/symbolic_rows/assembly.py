@@ -22,22 +22,24 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from ....recognize.row_axes import RowAxes
 from ....recognize.row_dimensions import Window
-from ....recognize.windowed import Windowed
 from ....tir.build import in_root, renamed, replace, sequence, with_fields
 from ....tir.walk import handle, parts_of, stored_to, substitute, uses
 from ..loops import INDEX, flat_index, index, loop, wide
+from .row_axes import RowAxes
 
 #: Copies an element, from its indices in a part of a buffer and those in the whole buffer.
 Copy = Callable[[list[Any], list[Any]], Any]
+#: Returns an element of a buffer from its indices.
+Element = Callable[[Any, list[Any]], Any]
 #: A kernel computes rows again if at least this share of its rows is missing.
 AGAIN = (3, 4)
 
 
 def joined(
     func: Any,
-    parts: Windowed,
+    axes: RowAxes,
+    element: Element,
     kernels: Mapping[int, Any],
     packed: frozenset[int],
     parallel: bool,
@@ -45,24 +47,24 @@ def joined(
     """Return a function for all sizes.
 
     - `func`: the function, which is not scheduled.
-    - `parts`: its axes.
+    - `axes`: that the kernels loop over.
+    - `element`: returns an element of a parameter of the kernels from its indices.
     - `kernels`: by their number of rows, that for one row among them. The parameters are those of
       ``axes.function(rows)``; those that are packed are packed alike.
     - `packed`: indices of these parameters that are packed.
     - `parallel`: whether the blocks of the first kernel are computed in parallel; of windows, what
       is around all blocks.
     """
-    axes = parts.axes
     first = next(iter(kernels.values()))
     params = [first.params[at] if at in packed else param for at, param in enumerate(axes.buffers)]
     table = {handle(old): new for old, new in zip(axes.buffers, params, strict=True)}
     whole = [table.get(handle(param), param) for param in func.params]
     if axes.rows:
-        body = _pieces(parts, kernels, params, {}, parallel)
+        body = _pieces(axes, element, kernels, params, {}, parallel)
     else:
         outer = {number: tirx.Var(f"outer_{number}", INDEX) for number in axes.outer}
         around = parallel and axes.has_windows
-        inside = _pieces(parts, kernels, params, outer, parallel and not around)
+        inside = _pieces(axes, element, kernels, params, outer, parallel and not around)
         body = _in_parallel(axes, outer, inside) if around else _in_loops(axes, outer, inside)
     return with_fields(func, params=whole, body=in_root(body))
 
@@ -89,16 +91,16 @@ def _in_parallel(axes: RowAxes, outer: Mapping[int, Any], body: Any) -> Any:
 
 
 def _pieces(
-    parts: Windowed,
+    axes: RowAxes,
+    element: Element,
     kernels: Mapping[int, Any],
     params: list[Any],
     outer: Mapping[int, Any],
     parallel: bool,
 ) -> Any:
     """Return the loops over the blocks of each kernel, the kernel with the most rows first."""
-    axes = parts.axes
     if axes.inner is None:
-        return _call(parts, kernels[1], params, outer)
+        return _call(axes, element, kernels[1], params, outer)
     together = axes.rows or (axes.inner,)
     count: Any = index(1)
     for number in together:
@@ -116,7 +118,9 @@ def _pieces(
         in_parallel = parallel and place == 0
         blocks = _blocks(count - at, count, rows, not in_parallel)
         step, first = tirx.Var(f"block_{rows}", INDEX), tirx.Var(f"first_{rows}", INDEX)
-        call = _call(parts, kernels[rows], params, {**outer, **_apart(axes, together, first)})
+        call = _call(
+            axes, element, kernels[rows], params, {**outer, **_apart(axes, together, first)}
+        )
         start = tirx.Bind(first, prim.Min(at + step * rows, count - rows))
         kind = tirx.ForKind.PARALLEL if in_parallel else tirx.ForKind.SERIAL
         made.append(tirx.For(step, index(0), blocks, kind, sequence([start, call])))
@@ -151,9 +155,10 @@ def _blocks(left: Any, count: Any, rows: int, may_repeat: bool) -> Any:
     return full + tirx.if_then_else(again, index(1), index(0))
 
 
-def _call(parts: Windowed, kernel: Any, params: list[Any], at: Mapping[int, Any]) -> Any:
+def _call(
+    axes: RowAxes, element: Element, kernel: Any, params: list[Any], at: Mapping[int, Any]
+) -> Any:
     """Return the body of a kernel for the rows that begin at some values of the axes."""
-    axes = parts.axes
     body = kernel.body
     table: dict[Any, Any] = {}
     before: list[Any] = []
@@ -183,7 +188,7 @@ def _call(parts: Windowed, kernel: Any, params: list[Any], at: Mapping[int, Any]
         if handle(whole) in stored:
             after.append(_copied(own.shape, part, starts, _into(param, part)))
         else:
-            before.append(_copied(own.shape, part, starts, _out_of(parts, whole, part)))
+            before.append(_copied(own.shape, part, starts, _out_of(element, whole, part)))
     body = substitute(body, table | _own_variables(body))
     if isinstance(body, s_tir.SBlockRealize):
         body = with_fields(body, block=renamed(body.block, f"{handle(kernel)}"))
@@ -216,9 +221,9 @@ def _into(whole: Any, part: Any) -> Copy:
     return lambda places, indices: tirx.BufferStore(whole, tirx.BufferLoad(part, places), indices)
 
 
-def _out_of(parts: Windowed, whole: Any, part: Any) -> Copy:
+def _out_of(element: Element, whole: Any, part: Any) -> Copy:
     """Return what copies an element of a buffer, which may be padded, into a part of it."""
-    return lambda places, indices: tirx.BufferStore(part, parts.element(whole, indices), places)
+    return lambda places, indices: tirx.BufferStore(part, element(whole, indices), places)
 
 
 def _start(number: int | None, window: Window | None, at: Mapping[int, Any]) -> Any:

@@ -1,20 +1,7 @@
-"""Finds the axes of a function along which every slice of its results is computed by itself.
+"""Which axes of a function of symbolic sizes its kernels loop over.
 
-The dimensions of buffers that a block indexes by one axis belong together; so do those that share a
-dimension with them in another block. Such a class of dimensions is independent if every access
-has a whole axis there, as `v_i` in `x[v_i, v_k]`, and the axis occurs nowhere else: the slices of
-all buffers at one value of it are then a function of their own.
-
-    y[i, j] += x[i, k] * w[k, j]      i is independent: a row of x gives a row of y; so is j
-    z[i, j] = y[i, j] / s[i]          i is, and so is j
-    z[i, j] = y[i, j - 1] * i         neither is
-
-A slice may need several elements of a parameter: a window that begins at a multiple of the axis.
-
-    y[i, j] += x[2 * i + k, j]        i is independent: a window of x gives a row of y
-
-A function whose symbolic sizes are all those of independent axes is computed for any sizes by
-kernels for a constant number of its rows, at offsets.
+A kernel has one value of each outer axis and a constant number of values of the inner one. Where an
+outer axis would be inside of the inner one in the memory of a parameter, the kernel needs a copy.
 """
 
 from __future__ import annotations
@@ -28,43 +15,29 @@ from typing import Any
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
-from tvm.ir import PrimType, prim
-from tvm.tirx.buffer import BufferType
+from tvm.ir import prim
 
-from ..tir.affine import is_constant
-from ..tir.build import replace, with_fields
-from ..tir.nest import all_nests
-from ..tir.walk import handle, loads, parts_of, same, stored_to, substitute
-from .row_dimensions import Classes, Dimension, Window, accesses_of, add_block
+from ....recognize.independent_axes import IndependentAxes
+from ....recognize.row_dimensions import Dimension, Window, accesses_of
+from ....tir.affine import is_constant
+from ....tir.build import replace, with_fields
+from ....tir.nest import all_nests
+from ....tir.walk import handle, loads, parts_of, same, stored_to, substitute
 
 #: Elements that a single row must have to be worth a kernel.
 FEWEST = 64
 
 
 @dataclass(frozen=True)
-class RowAxes:
+class RowAxes(IndependentAxes):
     """Axes of a function that kernels for a constant number of rows loop over.
 
-    - `func` (tvm.tirx.PrimFunc): the function, with symbolic sizes. Its parameters are buffers and
-      sizes.
-    - `extents`: sizes by the number of an axis.
-    - `dimensions`: the axis of each dimension that has one, of parameters and inner buffers.
     - `outer`: axes of which a kernel has one value.
     - `inner`: the axis of which a kernel may have several values.
-    - `windows`: dimensions of parameters that an axis and taps index together.
     """
 
-    func: Any
-    extents: Mapping[int, Any]
-    dimensions: Mapping[Dimension, int]
     outer: tuple[int, ...]
     inner: int | None
-    windows: Mapping[Dimension, Window]
-
-    @property
-    def buffers(self) -> tuple[Any, ...]:
-        """Parameters that are buffers, which are those of the kernels."""
-        return tuple(param for param in self.func.params if _is_buffer(param))
 
     def axes_of(self, buffer: Any) -> list[int | None]:
         """Return the axis of each dimension of a buffer, None for one that kernels have whole."""
@@ -217,54 +190,21 @@ def _range(axis: Any, extent: int) -> Any:
     return ir.Range.from_min_extent(prim.IntImm(dtype, 0), prim.IntImm(dtype, extent))
 
 
-def read_row_axes(func: tirx.PrimFunc) -> RowAxes | None:
-    """Return the independent axes that make a function with symbolic sizes one of constant sizes.
+def row_axes(found: IndependentAxes) -> RowAxes:
+    """Return the axes that the kernels of a function loop over, so that they copy little.
 
-    - `func`: as Relax's lowering makes it, with parameters of symbolic shape.
-    - Returns: None if a symbolic size is of an axis that is not independent, or that is inside of
-      another one in the memory of a parameter; or if there is no symbolic size.
+    Of a function that only single rows need no copies of, and small ones, several rows are copied.
     """
-    if not isinstance(func.body, s_tir.SBlockRealize) or func.body.block.match_buffers:
-        return None
-    root = func.body.block
-    buffers = [*_tensors(func), *root.alloc_buffers]
-    if not all(_is_buffer(each) for each in buffers):
-        return None
-    if not has_symbolic_sizes(func):
-        return None
-    classes = Classes()
-    for nest in all_nests(root):
-        if not add_block(classes, nest):
-            return None
-    classes.settle(set(map(handle, func.params)))
-    by_handle = {handle(each): each for each in buffers}
-    numbers: dict[Dimension, int] = {}
-    extents: dict[int, Any] = {}
-    for number, members in enumerate(classes.independent()):
-        sizes = [by_handle[own].shape[at] for own, at in members if own in by_handle]
-        if len(sizes) != len(members) or not _all_equal(sizes):
-            continue
-        extents[number] = sizes[0]
-        numbers.update(dict.fromkeys(members, number))
-    symbolic = {number for number, size in extents.items() if not isinstance(size, prim.IntImm)}
-    windows = classes.windows(numbers)
-    known = {*numbers, *windows}
-    for buffer in buffers:
-        for at, size in enumerate(buffer.shape):
-            if not isinstance(size, prim.IntImm) and (handle(buffer), at) not in known:
-                return None
-    if not symbolic:
-        return None
-    made = RowAxes(func, extents, numbers, (), None, windows)
+    symbolic = found.symbolic
     for inner in (*sorted(symbolic), None):
-        found = _loops_around(replaced(made, outer=tuple(symbolic - {inner}), inner=inner))
-        if found is not None and (inner is not None or found.elements >= FEWEST):
-            return found
-    inner = max(symbolic, key=lambda number: _depth(made, number))
-    return replaced(made, outer=tuple(sorted(symbolic - {inner})), inner=inner)
+        made = _loops_around(RowAxes(**vars(found), outer=tuple(symbolic - {inner}), inner=inner))
+        if made is not None and (inner is not None or made.elements >= FEWEST):
+            return made
+    inner = max(symbolic, key=lambda number: _depth(found, number))
+    return RowAxes(**vars(found), outer=tuple(sorted(symbolic - {inner})), inner=inner)
 
 
-def _depth(axes: RowAxes, number: int) -> int:
+def _depth(axes: IndependentAxes, number: int) -> int:
     """Return how far inside of the parameters an axis is, in all."""
     places = [
         at
@@ -273,12 +213,6 @@ def _depth(axes: RowAxes, number: int) -> int:
         if axes.dimensions.get((handle(param), at)) == number
     ]
     return sum(places)
-
-
-def has_symbolic_sizes(func: tirx.PrimFunc) -> bool:
-    """Return whether a parameter of a function has a size that is not constant."""
-    sizes = [size for param in _tensors(func) for size in param.shape]
-    return not all(isinstance(size, prim.IntImm) for size in sizes)
 
 
 def _loops_around(axes: RowAxes) -> RowAxes | None:
@@ -328,16 +262,3 @@ def _axes_of_block(block: Any, dimensions: Mapping[Dimension, int]) -> dict[int,
             if number is not None and handle(index) in own:
                 found[handle(index)] = number
     return found
-
-
-def _tensors(func: tirx.PrimFunc) -> list[Any]:
-    """Return the parameters of a function that are arrays."""
-    return [param for param in func.params if not isinstance(param.ty, PrimType)]
-
-
-def _is_buffer(var: Any) -> bool:
-    return isinstance(var.ty, BufferType) and not var.strides
-
-
-def _all_equal(sizes: list[Any]) -> bool:
-    return all(tvm_ffi.structural_equal(each, sizes[0]) for each in sizes)
