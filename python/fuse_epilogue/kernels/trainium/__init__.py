@@ -8,7 +8,7 @@ conv2d.py, read_conv2d.py, conv2d_blocks.py         2-D convolutions
 windows.py, read_windows.py, window_tiles.py        2-D depthwise convolutions and poolings
 attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
-row_stages.py, spread_rows.py                       several reductions of rows: softmax, norms
+row_stages.py, read_row_stages.py, spread_rows.py   several reductions of rows: softmax, norms
 movement.py, read_movement.py, movement_blocks.py, transposes.py, gather.py     moving elements
 stream_conv.py, stream_tiles.py                     pieces of streams, and sums of int8
 stream_update.py                                    states that are updated in place

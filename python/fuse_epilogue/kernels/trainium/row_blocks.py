@@ -17,6 +17,8 @@ from .tiles import PARTITIONS, axis_loads, declared, replaced_loads, unused
 
 #: What the names of the blocks begin with where there are others in the function.
 REST = "rest_"
+#: Letters of axes outside of a matrix.
+MATRICES = "abcdefgh"
 
 
 @dataclass(frozen=True)

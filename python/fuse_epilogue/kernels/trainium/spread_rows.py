@@ -24,7 +24,7 @@ from ...recognize.stages import Stage
 from ...rewrites.step import NotRewritten, rewrite
 from ...tir.expressions import is_zero
 from ...tir.walk import handle, loads, same, substitute
-from .row_stages import Stages
+from .read_row_stages import Stages
 from .tile_writer import Span, TileWriter
 from .tiles import PARTITIONS, replaced_loads
 

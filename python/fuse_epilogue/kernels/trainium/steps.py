@@ -21,10 +21,10 @@ from .movement import moved
 from .outline import part_of, put_back
 from .read_conv2d import find_conv2d
 from .read_product import product_in
+from .read_row_stages import find_row_stages
 from .read_windows import find_windows
 from .row_blocks import REST, RowWriter
 from .row_reduction import elements_in, reduced_in
-from .row_stages import find_row_stages
 from .row_stages import rewritten as stages_rewritten
 from .spread_rows import rewritten as spread_rewritten
 from .stream_conv import find_stream

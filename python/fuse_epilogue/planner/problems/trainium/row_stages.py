@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from ....kernels.trainium.row_stages import Stages, scheduled
-from ....kernels.trainium.row_stages import find_row_stages as match_row_stages
+from ....kernels.trainium.read_row_stages import Stages
+from ....kernels.trainium.read_row_stages import find_row_stages as match_row_stages
+from ....kernels.trainium.row_stages import scheduled
 from ....kernels.trainium.spread_rows import scheduled as scheduled_spread
 from ....kernels.trainium.spread_rows import why_not_spread
 from ....kernels.trainium.tiles import PARTITIONS
