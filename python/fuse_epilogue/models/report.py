@@ -11,12 +11,10 @@ from typing import Any
 from .. import _html
 from .._printed import Printed
 from ..kernels.scheduled import Way
-from ..transform.kinds import DEFAULT
+from ..transform.kinds import DEFAULT, VIEW
 
-#: The kind of a function that is a view at run time, and takes no time.
-_VIEW = "view"
 #: Kinds of functions without a kernel, for people.
-_KINDS = {DEFAULT: "TVM's own loops", _VIEW: "a view, which takes no time"}
+_KINDS = {DEFAULT: "TVM's own loops", VIEW: "a view, which takes no time"}
 _STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
 _HEADS = (
     *("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "from", "to"),
@@ -191,7 +189,7 @@ class ModelReport(Printed):
         """
         run = self._run(function)
         if any(each.measured_s is None for each in run):
-            if not all(each.predicted_s or each.kind == _VIEW for each in run):
+            if not all(each.predicted_s or each.kind == VIEW for each in run):
                 return None
         total = sum(map(self._seconds, run))
         return self._seconds(function) / total if total else None

@@ -11,9 +11,13 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
+from ..tir.expressions import node_count
 from ..tir.walk import handle, loads, parts_of, same
 from .defined import DIVISIONS, is_integer
 from .stages import Program, Stage
+
+#: Nodes of an expression up to which several readers compute it again.
+_CHEAP = 24
 
 
 def inlined(
@@ -46,6 +50,12 @@ def inlined(
         stages = [inlining.get(handle(each.output), each) for each in others]
         changed = True
     return replace(program, stages=tuple(stages)) if changed else program
+
+
+def costs_little(stage: Stage, readers: Sequence[Stage]) -> bool:
+    """Return whether readers may compute a stage's value each time they read it."""
+    uses = sum(same(load.source, stage.output) for reader in readers for load in reader.loads)
+    return uses <= 1 or node_count(stage.value) <= _CHEAP
 
 
 def _divides_by(reader: Stage, buffer: Any) -> bool:

@@ -16,14 +16,11 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var, prim
 
-from ..tir.expressions import is_guard, node_count
+from ..tir.expressions import is_guard
 from ..tir.walk import handle, loads, parts_of, same, substitute, uses, variables
 from .defined import may_be_discarded
-from .inlining import inlined
+from .inlining import costs_little, inlined
 from .stages import Axis, Program, Stage, Store
-
-#: Nodes of an expression up to which several readers compute it again.
-CHEAP = 24
 
 #: Buffers, each with the one whose memory it is.
 Views = tuple[tuple[Any, Any], ...]
@@ -119,8 +116,7 @@ def _is_inlined(stage: Stage, readers: Sequence[Stage]) -> bool:
         return True
     if any(elements_of(reader) > elements_of(stage) for reader in readers):
         return False
-    uses = sum(same(load.source, stage.output) for reader in readers for load in reader.loads)
-    return uses <= 1 or node_count(stage.value) <= CHEAP
+    return costs_little(stage, readers)
 
 
 def _only_moves(value: Any) -> bool:

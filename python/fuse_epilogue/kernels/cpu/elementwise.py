@@ -21,13 +21,13 @@ from tvm.ir import Call, TensorLoad, prim
 from tvm.target import Target
 
 from ...recognize.defined import may_be_discarded
-from ...recognize.inlining import inlined
+from ...recognize.inlining import costs_little, inlined
 from ...recognize.stages import Axis, Program, Stage, analyzer_of
 from ...targets import vector_bits
 from ...tir.affine import affine_of
 from ...tir.build import with_fields
-from ...tir.expressions import is_guard, node_count
-from ...tir.walk import parts_of, same, substitute, uses
+from ...tir.expressions import is_guard
+from ...tir.walk import parts_of, substitute, uses
 from ..scheduled import Scheduled, Way
 from .costs import (
     CALL_S,
@@ -48,8 +48,6 @@ from .stage_loops import TILE, Access, access_of, rows_of, segments_of, tiles_of
 from .transposition import EDGE
 from .windows import guards
 
-#: Nodes of an expression up to which it is computed again by each reader.
-CHEAP = 24
 #: Cycles of an element that is not next to the one before it: it is loaded or shuffled alone, about
 #: three in a cycle.
 JUMP_CYCLES = 0.35
@@ -65,7 +63,7 @@ def schedule(program: Program, target: Target, threads: int = 1) -> Scheduled | 
     """
     if any(stage.reduced for stage in program.stages):
         return None
-    small = inlined(program, _pays)
+    small = inlined(program, costs_little)
     views = FlatViews()
     inner = [stage.output for stage in small.stages if not program.is_param(stage.output)]
     allocated = [views.allocate(buffer) for buffer in inner]
@@ -120,11 +118,6 @@ def _jumps(load: Any, stage: Stage) -> bool:
         return True
     found = affine_of(with_loads(at, zero), [axis.var for axis in stage.axes])
     return found is None or found.factors[-1] not in (0, 1)
-
-
-def _pays(stage: Stage, readers: Sequence[Stage]) -> bool:
-    uses = sum(same(load.source, stage.output) for reader in readers for load in reader.loads)
-    return uses <= 1 or node_count(stage.value) <= CHEAP
 
 
 def nest(stage: Stage, views: FlatViews, lanes: int, threads: int) -> Any:

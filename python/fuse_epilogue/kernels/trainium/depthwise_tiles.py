@@ -62,14 +62,9 @@ def scheduled(conv: ChannelConv, tiling: Tiling) -> s_tir.Schedule:
     - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = conv.sch.copy()
-    tile(sch, conv, tiling)
-    return sch
-
-
-def tile(sch: s_tir.Schedule, conv: ChannelConv, tiling: Tiling, alone: bool = False) -> None:
-    """Rewrite a convolution, and schedule it: `write`, then `cut`."""
-    write(sch, conv, (tiling.partitions, tiling.on_tensor, tiling.on_scalar), alone)
+    write(sch, conv, (tiling.partitions, tiling.on_tensor, tiling.on_scalar))
     cut(sch, conv, tiling)
+    return sch
 
 
 def write(

@@ -137,14 +137,9 @@ def scheduled(product: Product, tiling: Tiling) -> s_tir.Schedule:
     - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = product.sch.copy()
-    tile(sch, product, tiling)
-    return sch
-
-
-def tile(sch: s_tir.Schedule, product: Product, tiling: Tiling, alone: bool = False) -> None:
-    """Rewrite a product, and schedule it: `write`, then `cut`."""
-    write(sch, product, alone, tiling.by_dma)
+    write(sch, product, by_dma=tiling.by_dma)
     cut(sch, product, tiling)
+    return sch
 
 
 def write(sch: s_tir.Schedule, product: Product, alone: bool = False, by_dma: bool = False) -> None:

@@ -18,14 +18,12 @@ from ...tir.affine import as_constant, is_one_to_one
 from ...tir.nest import all_names, child_names, nests
 from ...tir.walk import substitute, uses
 from ..choice import Choice, not_fused
-from .row_blocks import REST, Rows
+from .row_blocks import MATRICES, REST, Rows
 from .rule import NeuronRule
 from .tiles import PARTITIONS, axis_loads, best, is_fixed, mark, matched_reduction, split
 
 #: Elements of a row in a tile: such a transfer is efficient, and several tiles fit into SBUF.
 WIDTHS = (2048, 4096, 1024)
-#: Letters of axes outside of a matrix.
-MATRICES = "abcdefgh"
 
 
 class RowReduce(NeuronRule):
@@ -227,14 +225,9 @@ def scheduled(rows: Rows, width: int) -> s_tir.Schedule:
     - Returns: for :func:`fuse_epilogue.neuron.emit`.
     """
     sch = rows.sch.copy()
-    tile(sch, rows, width)
+    write(sch, rows)
+    cut(sch, rows, width)
     return sch
-
-
-def tile(sch: s_tir.Schedule, rows: Rows, width: int, alone: bool = False) -> None:
-    """Rewrite work on rows, and schedule it: `write`, then `cut`."""
-    write(sch, rows, alone)
-    cut(sch, rows, width, alone)
 
 
 def write(sch: s_tir.Schedule, rows: Rows, alone: bool = False) -> None:

@@ -202,7 +202,8 @@ class OnTrainium(Predicted):
             if self._is_one_apart(point):
                 assert ways.apart is not None and ways.rest is not None
                 sch = ways.apart.sch.copy()
-                elements.tile(sch, ways.rest, point["rest"], True)
+                elements.write(sch, ways.rest, alone=True)
+                elements.cut(sch, ways.rest, point["rest"], alone=True)
                 self.write(sch, ways.first, point, True)
             else:
                 sch = ways.fused.sch.copy()
