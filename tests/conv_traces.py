@@ -13,7 +13,7 @@ import tvm
 from tvm.s_tir import Schedule, Trace
 from tvm.target import Target
 
-from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
+from fuse_epilogue.planner.problems.cpu import find_conv
 from fuse_epilogue.planner.problems.cpu.depthwise_problem import ELEMENTS, ROWS, TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.prepare import prepare

@@ -14,9 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.tirx import PrimFunc
 
 from fuse_epilogue.planner.machines.cpu import Cpu, cpu
-from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
-from fuse_epilogue.planner.problems.cpu.product import find_product
-from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.cpu import find_conv, find_product, find_rows
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Space
 from fuse_epilogue.schedules import host

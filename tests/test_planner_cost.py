@@ -203,7 +203,7 @@ def test_one_core_saves_nothing():
 
 
 def test_fusing_moves_no_more():
-    from fuse_epilogue.planner.problems.cpu.product import find_product
+    from fuse_epilogue.planner.problems.cpu import find_product
     from fuse_epilogue.workloads import matmul
 
     found = find_product(Request(matmul(512, 512, 8, activation="relu"), machine()))

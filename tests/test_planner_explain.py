@@ -15,7 +15,7 @@ from fuse_epilogue.planner.explanation import sensitivity
 from fuse_epilogue.planner.explanation.compare import differs, indifferent, most, terms, tips, us
 from fuse_epilogue.planner.explanation.sensitivity import solve
 from fuse_epilogue.planner.problems.cost import NAMES, Weights
-from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.cpu import find_product
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
 from fuse_epilogue.planner.search.search import Candidate, search

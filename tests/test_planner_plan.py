@@ -130,7 +130,7 @@ def test_an_explanation_compares_fused_with_unfused():
 
 
 def test_an_explanation_names_what_binds():
-    from fuse_epilogue.planner.problems.cpu.product import find_product
+    from fuse_epilogue.planner.problems.cpu import find_product
 
     func = workloads.matmul(512, 512, 512, activation="relu")
     few, free = replace(machine(), registers=8), Weights(gamma=0.0)

@@ -15,7 +15,7 @@ import fuse_epilogue
 from fuse_epilogue.planner import Profile
 from fuse_epilogue.planner.explanation.compare import indifferent
 from fuse_epilogue.planner.problems.cost import Weights
-from fuse_epilogue.planner.problems.cpu.product import find_product
+from fuse_epilogue.planner.problems.cpu import find_product
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.search.search import search
 from fuse_epilogue.workloads import depthwise_conv1d, matmul, row_reduce

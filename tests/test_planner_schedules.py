@@ -43,7 +43,7 @@ def test_every_kind_of_point_is_right(name):
 
 def test_a_sigmoid_is_close():
     func = workloads.matmul(16, 32, 8, activation="silu")
-    from fuse_epilogue.planner.problems.cpu.product import find_product
+    from fuse_epilogue.planner.problems.cpu import find_product
 
     found = find_product(Request(func, here()))
     arrays = arguments(func)

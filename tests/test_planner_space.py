@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fuse_epilogue.planner.problems.cpu.product import find_product
-from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.cpu import find_product, find_rows
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Constraint, Points, Space, Variable, divisors
 from fuse_epilogue.workloads import matmul, row_reduce
@@ -89,7 +88,7 @@ def test_lanes_come_from_the_target():
     from fuse_epilogue.planner.machines.cpu import cpu
 
     func = SMALL["product"][1]
-    from fuse_epilogue.planner.problems.cpu.product import find_product
+    from fuse_epilogue.planner.problems.cpu import find_product
 
     for mcpu, lanes, registers in (("skylake-avx512", 16, 32), ("haswell", 8, 16)):
         found = find_product(Request(func, cpu({"kind": "llvm", "mcpu": mcpu})))

@@ -24,7 +24,7 @@ from depthwise import Options
 from fuse_epilogue import schedules
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.cpu import cpu as machine_of
-from fuse_epilogue.planner.problems.cpu.depthwise import find_conv
+from fuse_epilogue.planner.problems.cpu import find_conv
 from fuse_epilogue.planner.problems.cpu.depthwise_problem import ELEMENTS, ROWS, STREAMED, TILES
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points

@@ -16,7 +16,7 @@ from fuse_epilogue.planner.machines.cpu import cpu
 from fuse_epilogue.planner.machines.system import System
 from fuse_epilogue.planner.measurement import calibrate
 from fuse_epilogue.planner.measurement.measurement_log import SUFFIX, Kept, NotMeasured
-from fuse_epilogue.planner.problems.cpu.row_reduction import find_rows
+from fuse_epilogue.planner.problems.cpu import find_rows
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.rewrites.epilogue import NONE
 from fuse_epilogue.schedules import host

@@ -21,9 +21,7 @@ from .measurement.measure import compiled, compiled_for_gpu
 from .measurement.profile import UNKNOWN, Profile, profile_of, weights_elsewhere
 from .problems import cuda, trainium
 from .problems.cost import Weights
-from .problems.cpu.depthwise import find_conv
-from .problems.cpu.product import find_product
-from .problems.cpu.row_reduction import find_rows
+from .problems.cpu import find_conv, find_product, find_rows
 from .problems.problem import Problem
 from .problems.request import Request
 from .problems.trainium.fusion_modes import LABELS as ON_TRAINIUM

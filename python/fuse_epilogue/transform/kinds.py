@@ -33,7 +33,7 @@ from ..planner.backends import CPU, GPU, Backend
 from ..planner.explanation.compare import point
 from ..planner.machines.cpu import cpu
 from ..planner.machines.gpu import gpu
-from ..planner.problems.cpu.depthwise import find_conv
+from ..planner.problems.cpu import find_conv
 from ..planner.problems.problem import Problem
 from ..planner.problems.request import Request
 from ..planner.search.search import Candidate

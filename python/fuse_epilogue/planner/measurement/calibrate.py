@@ -26,9 +26,7 @@ from ...rewrites.epilogue import NONE, TAIL
 from ..machines.cpu import Cpu, Level
 from ..machines.system import KIB
 from ..problems.cost import Weights
-from ..problems.cpu.depthwise import find_conv
-from ..problems.cpu.product import find_product
-from ..problems.cpu.row_reduction import find_rows
+from ..problems.cpu import find_conv, find_product, find_rows
 from ..problems.problem import Problem
 from ..problems.request import Request
 from ..problems.space import Point, Points

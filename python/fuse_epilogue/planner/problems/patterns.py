@@ -185,11 +185,11 @@ def match_product(request: Request, make: Callable[..., Found]) -> Found | None:
     sch, _, found = matched
     last = sch.get(sch.get_child_blocks(sch.get_sblock("root"))[-1])
     out = bits_of(last.body.buffer.ty.dtype) // 8
-    return make(*_matched(request, found), found.a, found.b, out)
+    return make(*fields_of(request, found), found.a, found.b, out)
 
 
-def _matched(request: Request, found: Any) -> tuple[Any, ...]:
-    """Return the fields of a :class:`Matched`."""
+def fields_of(request: Request, found: Any) -> tuple[Any, ...]:
+    """Return the fields of a :class:`Matched`, in their order."""
     machine, epilogue = request.machine, request.epilogue
     return request, machine, found.sizes, found.dtype, found.bits, epilogue
 
@@ -217,7 +217,7 @@ def match_rows(request: Request, make: Callable[..., Found]) -> Found | None:
         return None
     sch, reduction, found = matched
     size = bits_of(found.dtype) // 8
-    return make(*_matched(request, found), size, _splits(sch, reduction))
+    return make(*fields_of(request, found), size, _splits(sch, reduction))
 
 
 def _splits(sch: s_tir.Schedule, reduction: Any) -> bool:
