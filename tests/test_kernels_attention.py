@@ -22,13 +22,11 @@ from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
 from fuse_epilogue.targets import of_processor
 from fuse_epilogue.transform.kinds import Work, candidates
-from generated.fences import Fenced
+from kernel_runs import run
 from test_kernels_contraction import assembly, innermost_loops
 from tiers import crossed
 
 INFINITY = float("inf")
-#: Bytes that TVM asks a tensor to be aligned to.
-ALIGNED = 64
 
 
 def function(
@@ -62,17 +60,6 @@ def scheduled(func: Any, threads: int = 1) -> Any:
     found = attention.schedule(program, host(threads), threads)
     assert found is not None
     return for_llvm(found.func)
-
-
-def run(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """Run on inputs at unreadable pages; check the zone after the output."""
-    built = tvm.compile(func, host(1))
-    memory = tvm.runtime.tensor(np.full(int(np.prod(shape)) + 64, 99, "float32"))
-    inputs = [Fenced(x, "beginning" if x.nbytes % ALIGNED else "end") for x in arrays]
-    built["main"](*(each.tensor() for each in inputs), memory._create_view(shape))
-    result = memory.numpy()
-    assert (result[-64:] == 99).all()
-    return result[:-64].reshape(shape)
 
 
 def drawn(b: int, n: int, m: int, h: int, d: int, bias: bool = False) -> list[np.ndarray]:
@@ -372,13 +359,8 @@ def test_sums_of_one_function_do_not_share_memory_that_is_still_read(n: int) -> 
     made = next(candidates(Work(func, host(1), 1, frozenset())))
     assert made.kind.startswith("several: ")
     arrays = [each.astype("float16") for each in drawn(1, n, n, 1, 16)]
-    out = tvm.runtime.tensor(np.zeros((1, n, 1, 16), "float16"))
-    tvm.compile(for_llvm(made.func), host(1))["main"](*arrays_of(arrays), out)
-    np.testing.assert_allclose(out.numpy(), reference(*arrays), rtol=0, atol=2e-2)
-
-
-def arrays_of(arrays: list[np.ndarray]) -> list[Any]:
-    return [tvm.runtime.tensor(each) for each in arrays]
+    result = run(for_llvm(made.func), arrays, (1, n, 1, 16), "float16")
+    np.testing.assert_allclose(result, reference(*arrays), rtol=0, atol=2e-2)
 
 
 def test_a_chain_of_functions_is_not_written_out() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -17,13 +16,9 @@ from fuse_epilogue.recognize.contraction import read_contraction
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
-from generated.fences import Fenced
+from kernel_runs import run
 from tiers import crossed
 
-#: Bytes that TVM asks a tensor to be aligned to.
-ALIGNED = 64
-#: Elements after an output, and what they hold.
-ZONE, UNTOUCHED = 64, 99
 INT8 = ("int8", "int32")
 
 PRODUCTS = {
@@ -127,18 +122,6 @@ def compare(func: Any, constants: set[int], seed: int, threads: int = 1) -> None
         expected = run(func, inexact, shape, dtype)
         got = run(scheduled.func, packed, shape, dtype)
         assert np.array_equal(got, expected, equal_nan=True)
-
-
-def run(func: Any, arrays: list[np.ndarray], shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Run on inputs at unreadable pages; check the zone after the output."""
-    built = tvm.compile(func.with_attr("global_symbol", "main"), host(1))
-    inputs = [Fenced(x, "beginning" if x.nbytes % ALIGNED else "end") for x in arrays]
-    size = math.prod(shape)
-    memory = tvm.runtime.tensor(np.full(size + ZONE, UNTOUCHED, dtype))
-    built["main"](*[each.tensor() for each in inputs], memory._create_view(shape))
-    result = memory.numpy()
-    assert (result[size:] == UNTOUCHED).all()
-    return result[:size].reshape(shape)
 
 
 #: Name, function, and whether the second operand is constant.

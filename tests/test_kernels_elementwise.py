@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,10 @@ from fuse_epilogue.kernels.cpu import elementwise
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
-from generated.fences import Fenced
+from kernel_runs import run
 
 Inputs = dict[str, tuple[tuple[int, ...], str]]
 SIZES = (1, 2, 3, 7, 17, 129)
-#: Bytes that TVM asks a tensor to be aligned to.
-ALIGNED = 64
-#: Elements after an output, and what they hold.
-ZONE, UNTOUCHED = 64, 99
 
 
 def case(name: str, inputs: Inputs, shape: tuple[int, ...], rule: Callable[..., Any]) -> Any:
@@ -183,27 +178,8 @@ def test_computes_what_the_unscheduled_function_computes(name: str, threads: int
     }
     dtype = str(program.outputs[0].dtype)
     # What an optimiser makes of the reference does not matter.
-    expected = _run(func, arrays, shape, dtype, {"kind": "llvm", "opt-level": 0})
-    assert np.array_equal(_run(scheduled.func, arrays, shape, dtype), expected)
-
-
-def _run(
-    func: Any,
-    arrays: dict[str, np.ndarray],
-    shape: tuple[int, ...],
-    dtype: str,
-    target: Any = None,
-) -> Any:
-    """Run on inputs at unreadable pages; check the zone after the output."""
-    built = tvm.compile(func.with_attr("global_symbol", "main"), target or host(1))
-    inputs = [Fenced(x, "beginning" if x.nbytes % ALIGNED else "end") for x in arrays.values()]
-    size = math.prod(shape)
-    memory = tvm.runtime.tensor(np.full(size + ZONE, UNTOUCHED, dtype))
-    out = memory._create_view(shape)
-    built["main"](*[each.tensor() for each in inputs], out)
-    result = memory.numpy()
-    assert (result[size:] == UNTOUCHED).all()
-    return result[:size].reshape(shape)
+    expected = run(func, arrays.values(), shape, dtype, {"kind": "llvm", "opt-level": 0})
+    assert np.array_equal(run(scheduled.func, arrays.values(), shape, dtype), expected)
 
 
 def test_arrays_beside_each_other_are_joined_without_conditions() -> None:

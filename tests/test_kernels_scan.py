@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-import tvm
 from tvm import relax, te, topi
 
 import fuse_epilogue
 from fuse_epilogue.kernels.cpu import scan
 from fuse_epilogue.recognize.scan import read_scan
 from fuse_epilogue.schedules import host
-from generated.fences import Fenced
+from kernel_runs import run as fenced_run
 from tiers import crossed
 
 SHAPES = [(7,), (1,), (19, 33), (8, 5), (3, 4, 17), (2, 9, 70), (2, 1, 3), (5, 6, 1)]
@@ -26,15 +24,7 @@ def of(operator: Any, shape: tuple[int, ...], axis: int, given: str, **options: 
 
 
 def run(func: Any, array: np.ndarray, dtype: str, threads: int) -> np.ndarray:
-    """Run on an input at an unreadable page; check the zone after the result."""
-    shape, size = array.shape, math.prod(array.shape)
-    memory = tvm.runtime.tensor(np.full(size + 64, 99).astype(dtype))
-    given = Fenced(array, "beginning" if array.nbytes % 64 else "end").tensor()
-    main = func.with_attr("global_symbol", "main")
-    tvm.compile(main, host(threads))["main"](given, memory._create_view(shape))
-    content = memory.numpy()
-    assert (content[size:] == 99).all()
-    return content[:size].reshape(shape)
+    return fenced_run(func, [array], array.shape, dtype, host(threads))
 
 
 @pytest.mark.usefixtures("free_threads")

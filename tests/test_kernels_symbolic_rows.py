@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +20,8 @@ from fuse_epilogue.recognize.windowed import read_windowed
 from fuse_epilogue.schedules import host
 from fuse_epilogue.tir.walk import substitute, variables
 from fuse_epilogue.transform.kinds import Work, candidates
+from generated.fences import Fenced
+from generated_modules.data import Fenced as AlignedFenced
 from row_operators import function
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
@@ -41,27 +41,15 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
         [(N, 32), (32, 48), (48,)],
         "rows of contraction",
     ),
-    "product of batches": (
-        lambda x, w: op.matmul(x, w),
-        [(2, N, 16), (16, 16)],
-        "contraction",
-    ),
-    "two sizes": (
-        lambda x, w: op.matmul(x, w),
-        [(M, N, 16), (16, 16)],
-        "rows of contraction",
-    ),
+    "product of batches": (lambda x, w: op.matmul(x, w), [(2, N, 16), (16, 16)], "contraction"),
+    "two sizes": (lambda x, w: op.matmul(x, w), [(M, N, 16), (16, 16)], "rows of contraction"),
     "softmax": (lambda x: op.nn.softmax(x, -1), [(N, 48)], "rows of row program"),
     "layer norm": (
         lambda x, g, b: op.nn.layer_norm(x, g, b, axes=[-1]),
         [(3, N, 32), (32,), (32,)],
         "rows of row program",
     ),
-    "elementwise": (
-        lambda x, y: op.nn.gelu(op.add(x, y)),
-        [(N, 16), (16,)],
-        "elementwise",
-    ),
+    "elementwise": (lambda x, y: op.nn.gelu(op.add(x, y)), [(N, 16), (16,)], "elementwise"),
     "one element a row": (lambda x: op.exp(x), [(N,)], "rows of elementwise"),
     "a table for each row of one axis": (
         lambda x, y: op.add(x, y),
@@ -121,28 +109,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]], str]] = {
 }
 
 
-class Guarded:
-    """Arrays that end, or begin, where a page begins that nobody may read or write."""
-
-    def __init__(self, at_end: bool) -> None:
-        self.at_end = at_end
-        self._maps: list[Any] = []
-
-    def array(self, values: np.ndarray) -> np.ndarray:
-        page = mmap.PAGESIZE
-        used = -(-max(1, values.nbytes) // page) * page
-        area = mmap.mmap(-1, used + 2 * page)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(area))
-        libc = ctypes.CDLL(None, use_errno=True)
-        for start in (base, base + page + used):
-            assert libc.mprotect(ctypes.c_void_p(start), page, 0) == 0
-        start = page + (used - values.nbytes) // 64 * 64 if self.at_end else page
-        found = np.frombuffer(area, values.dtype, values.size, start).reshape(
-            values.shape
-        )
-        found[...] = values
-        self._maps.append(area)
-        return found
+def guarded(values: np.ndarray, at_end: bool) -> np.ndarray:
+    """Return an array that ends, or begins, where a page begins that cannot be read or written."""
+    return AlignedFenced(values).array if at_end else Fenced(values, "beginning").array
 
 
 def scheduled(name: str, threads: int = 1) -> tuple[Any, Any, Any]:
@@ -174,13 +143,10 @@ def test_every_size_is_right_and_in_bounds(name: str) -> None:
     rng = np.random.default_rng(0)
     for size in SIZES:
         for at_end in (True, False):
-            guarded = Guarded(at_end)
             shapes = sized(func, {"n": size, "m": 3})
-            inputs = [
-                rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]
-            ]
-            given = [guarded.array(each) for each in inputs]
-            result = guarded.array(np.full(shapes[-1], np.nan, "float32"))
+            inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes[:-1]]
+            given = [guarded(each, at_end) for each in inputs]
+            result = guarded(np.full(shapes[-1], np.nan, "float32"), at_end)
             made["main"](*(tvm.runtime.from_dlpack(each) for each in (*given, result)))
             aim = tvm.runtime.tensor(np.zeros(shapes[-1], "float32"))
             expected["main"](*map(tvm.runtime.tensor, inputs), aim)
@@ -196,10 +162,7 @@ def test_two_threads(name: str) -> None:
     _, _, single = scheduled(name)
     for size in (1, 31, 32, 250):
         shapes = sized(func, {"n": size, "m": 5})
-        inputs = [
-            np.random.default_rng(1).standard_normal(s).astype("float32")
-            for s in shapes
-        ]
+        inputs = [np.random.default_rng(1).standard_normal(s).astype("float32") for s in shapes]
         results = []
         for each in (made, single):
             arrays = [tvm.runtime.tensor(own) for own in inputs]
@@ -219,12 +182,8 @@ def test_constants_are_packed_once_for_all_numbers_of_rows() -> None:
     for size in SIZES:
         x = np.random.default_rng(size).standard_normal((size, 32)).astype("float32")
         result = tvm.runtime.tensor(np.zeros((size, 48), "float32"))
-        made["main"](
-            *map(tvm.runtime.tensor, (x, packed, np.zeros(48, "float32"))), result
-        )
-        np.testing.assert_allclose(
-            result.numpy(), np.maximum(x @ weight, 0), rtol=1e-5, atol=1e-5
-        )
+        made["main"](*map(tvm.runtime.tensor, (x, packed, np.zeros(48, "float32"))), result)
+        np.testing.assert_allclose(result.numpy(), np.maximum(x @ weight, 0), rtol=1e-5, atol=1e-5)
 
 
 def _row_axes(func: Any) -> RowAxes:
@@ -244,9 +203,7 @@ def _of(body: Any) -> Any:
     """Return y[i, j] = body(x, i, j, n) of n rows."""
     n = tirx.Var("n", "int64")
     x = tvm.te.placeholder((n, 4), "float32", "x")
-    return tvm.te.create_prim_func(
-        [x, tvm.te.compute((n, 4), lambda i, j: body(x, i, j, n))]
-    )
+    return tvm.te.create_prim_func([x, tvm.te.compute((n, 4), lambda i, j: body(x, i, j, n))])
 
 
 @pytest.mark.parametrize(
@@ -308,9 +265,7 @@ def _of_windows(element: Any) -> Any:
 )
 def test_windows_that_are_not_those_of_rows(element: Any) -> None:
     known = read_independent_axes(_of_windows(lambda x, i, k: x[2 * i + k]))
-    assert known is not None and [
-        (w.stride, w.reach) for w in known.windows.values()
-    ] == [(2, 3)]
+    assert known is not None and [(w.stride, w.reach) for w in known.windows.values()] == [(2, 3)]
     assert read_independent_axes(_of_windows(element)) is None
 
 
@@ -333,10 +288,7 @@ def test_what_keeps_elements_of_the_caller_is_not_copied(
     rows: int, value: Any, known: bool
 ) -> None:
     @T.prim_func(private=True, s_tir=True)
-    def func(
-        x: T.Buffer((N, T.int64(4)), "float32"),
-        y: T.Buffer((T.int64(rows), N), "float32"),
-    ):
+    def func(x: T.Buffer((N, T.int64(4)), "float32"), y: T.Buffer((T.int64(rows), N), "float32")):
         for i, j in T.grid(N, T.int64(4)):
             with T.sblock("y"):
                 vi, vj = T.axis.remap("SS", [i, j])
@@ -363,16 +315,12 @@ def test_sizes_that_are_not_those_of_rows(rule: Any, shapes: Any) -> None:
 
 
 @pytest.mark.parametrize(("columns", "copied"), [((4,), True), ((4, 64), False)])
-def test_rows_that_move_apart_have_loops_of_their_own(
-    columns: Any, copied: bool
-) -> None:
+def test_rows_that_move_apart_have_loops_of_their_own(columns: Any, copied: bool) -> None:
     """A kernel for one element would be slower than TVM's loops: it has several, in a copy."""
     order = [1, 0, *range(2, len(columns) + 1)]
     func = function(lambda x: op.permute_dims(x, order), [(N, *columns)])
     axes = _row_axes(func)
-    assert (axes.inner is None, len(axes.outer)) == (
-        (False, 0) if copied else (True, 2)
-    )
+    assert (axes.inner is None, len(axes.outer)) == ((False, 0) if copied else (True, 2))
     assert all(map(axes.is_in_one_piece, axes.buffers)) != copied
     assert next(candidates(Work(func, host(1), 1, frozenset())), None) is not None
 
@@ -397,9 +345,7 @@ def test_a_model_says_how_functions_of_symbolic_sizes_are_compiled() -> None:
     weight = np.random.default_rng(0).standard_normal((16, 16)).astype("float32")
     with builder.function("main", [x]):
         with builder.dataflow():
-            y = builder.emit(
-                op.nn.relu(builder.emit(op.matmul(x, relax.const(weight))))
-            )
+            y = builder.emit(op.nn.relu(builder.emit(op.matmul(x, relax.const(weight)))))
             out = builder.emit_output(op.cumsum(y, 0))
         builder.emit_func_output(out)
     model = fuse_epilogue.compile(builder.get(), host(1))
@@ -409,8 +355,6 @@ def test_a_model_says_how_functions_of_symbolic_sizes_are_compiled() -> None:
         "default": "a size that is not constant is not that of independent rows",
     }
     for size in SIZES:
-        given = (
-            np.random.default_rng(size).standard_normal((size, 16)).astype("float32")
-        )
+        given = np.random.default_rng(size).standard_normal((size, 16)).astype("float32")
         expected = np.maximum(given @ weight, 0).cumsum(axis=0)
         np.testing.assert_allclose(model(given), expected, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,8 @@ from fuse_epilogue.kernels.storage import from_data, to_data
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
-from test_kernels_contraction import assembly, innermost_loops, run
+from kernel_runs import run
+from test_kernels_contraction import assembly, innermost_loops
 from tiers import tiered
 
 AVX2 = Target({"kind": "llvm", "mcpu": "core-avx2", "mtriple": "x86_64-linux-gnu"})

@@ -13,7 +13,8 @@ from fuse_epilogue.kernels.cpu import contraction
 from fuse_epilogue.recognize.stages import read_program
 from fuse_epilogue.schedules import host
 from fuse_epilogue.schedules.cpu import for_llvm
-from test_kernels_contraction import assembly, innermost_loops, run
+from kernel_runs import run
+from test_kernels_contraction import assembly, innermost_loops
 
 
 def x86(mcpu: str) -> Target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from fuse_epilogue.kernels.trainium.spread_rows import scheduled as spread
 from fuse_epilogue.kernels.trainium.spread_rows import why_not_spread
 from fuse_epilogue.neuron import Kernel, emit
 from fuse_epilogue.schedules.neuron import RowStages
+from kernel_runs import run
+from neuron_rules import kernel_by
 from row_operators import ROWS, function
 
 Oracle = Callable[..., Any]
@@ -50,14 +53,7 @@ SHAPES = ((1, 9), (5, 1000), (300, 33), (2, 3, 130, 16))
 CASES = [(name, shape) for name in OPERATORS for shape in SHAPES]
 
 
-def kernel_of(func: Any) -> Kernel:
-    """Schedule, emit, and check for all machines."""
-    sch = RowStages().apply(func, "trn2")
-    assert sch is not None
-    kernel = emit(sch)
-    for machine in ("trn1", "trn2", "trn3"):
-        kernel.check(machine)
-    return kernel
+kernel_of = partial(kernel_by, RowStages())
 
 
 def drawn(kernel: Kernel) -> list[np.ndarray]:
@@ -81,14 +77,11 @@ def test_narrow_types(name: str) -> None:
     """Where Relax sums up in float16 the function is refused, and its kernel is exact elsewhere."""
     make, vectors, oracle = OPERATORS[name]
     func = function(make, [(140, 48), *[(48,)] * vectors], "float16")
-    choice = RowStages().choose(func, "trn2")
     if name not in ("layer-norm", "rms-norm"):
-        assert choice.schedule is None
-        assert "in float16" in choice.why
+        choice = RowStages().choose(func, "trn2")
+        assert choice.schedule is None and "in float16" in choice.why
         return
-    assert choice.schedule is not None
-    kernel = emit(choice.schedule)
-    kernel.check("trn2")
+    kernel = kernel_of(func)
     arrays = drawn(kernel)
     expected = oracle(*(array.astype(np.float64) for array in arrays))
     np.testing.assert_allclose(kernel(*arrays), expected, rtol=2e-3, atol=2e-3)
@@ -101,11 +94,8 @@ def test_agrees_with_the_unscheduled_function(name: str) -> None:
     kernel = kernel_of(func)
     arrays = drawn(kernel)
     got = kernel(*arrays)
-    out = tvm.runtime.tensor(np.zeros(got.shape, got.dtype))
-    tvm.compile(func.with_attr("global_symbol", "main"), "llvm")(
-        *map(tvm.runtime.tensor, arrays), out
-    )
-    np.testing.assert_allclose(got, out.numpy(), rtol=1e-5, atol=1e-6)
+    expected = run(func, arrays, got.shape, str(got.dtype))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer-norm"])
