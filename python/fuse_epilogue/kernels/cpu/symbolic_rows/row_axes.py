@@ -1,4 +1,4 @@
-"""Which axes of a function of symbolic sizes its kernels loop over.
+"""The axes of a function of symbolic sizes that its kernels loop over.
 
 A kernel has one value of each outer axis and a constant number of values of the inner one. Where an
 outer axis would be inside of the inner one in the memory of a parameter, the kernel needs a copy.
@@ -193,7 +193,7 @@ def _range(axis: Any, extent: int) -> Any:
 def row_axes(found: IndependentAxes) -> RowAxes:
     """Return the axes that the kernels of a function loop over, so that they copy little.
 
-    Of a function that only single rows need no copies of, and small ones, several rows are copied.
+    Kernels copy several rows where only single rows could be had without copies, and are small.
     """
     symbolic = found.symbolic
     for inner in (*sorted(symbolic), None):
