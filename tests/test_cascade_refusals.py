@@ -14,6 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 import fuse_epilogue
+from fuse_epilogue.verify import CertificateError, check
 from mutation import switch_off
 
 pytestmark = pytest.mark.cpp
@@ -237,5 +238,34 @@ def test_a_sum_that_rounds_otherwise_than_its_maximum(exponent: Callable[..., An
         sch.fuse_cascaded_reductions("s", factor=4)
     assert fuse_epilogue.refusal_code(caught.value) == "cascade-range"
 
-    sch = Schedule(of_a_sum(lambda x, w, m: 2 * (x + w) - 2 * m))
+    sch = Schedule(of_a_sum(lambda x, w, m: 0.5 * (x + w) - 0.5 * m))
     sch.fuse_cascaded_reductions("s", factor=4)
+
+
+@pytest.mark.parametrize("first", [-np.inf, -3e38])
+@pytest.mark.parametrize(
+    "exponent", [lambda x, m: 2 * x - 2 * m, lambda x, m: (x / 0.25 - m / 0.25) * 0.25]
+)
+def test_a_multiple_of_a_result_that_is_not_final(
+    exponent: Callable[..., Any], first: float
+) -> None:
+    """It is infinite before the program's is: keys that come first would make a NaN."""
+    func = chain(lambda x, m, i, k: te.exp(exponent(x[i, k], m[i])))
+    with pytest.raises(s_tir.ScheduleError, match="multiply the difference") as caught:
+        Schedule(func).fuse_cascaded_reductions("s", factor=4)
+    assert fuse_epilogue.refusal_code(caught.value) == "cascade-range"
+
+    switch_off(["cascade-range"])
+    sch = Schedule(func)
+    report = sch.fuse_cascaded_reductions("s", factor=4)
+    x = np.zeros((ROWS, KEYS), F)
+    x[:, :4] = first
+    results = []
+    for each in (func, sch.mod["main"]):
+        s = tvm.runtime.tensor(np.zeros(ROWS, F))
+        built = tvm.compile(each.with_attr("global_symbol", "main"), target="llvm")
+        built["main"](tvm.runtime.tensor(x), s)
+        results.append(s.numpy())
+    assert np.isfinite(results[0]).all() and np.isnan(results[1]).all()
+    with pytest.raises(CertificateError, match="inf - inf"):
+        check(func, sch.mod["main"], report.certificate)

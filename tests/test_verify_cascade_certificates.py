@@ -181,6 +181,15 @@ def test_another_factor_of_a_sum_of_distances_is_refused() -> None:
             assert caught.value.claim == f"stages[1].{name}", str(caught.value)
 
 
+@pytest.mark.cpp
+@pytest.mark.parametrize("name", ["distance_within_its_range", "rms_norm_then_product"])
+def test_what_is_assumed_of_a_deferred_factor_is_named(name: str) -> None:
+    given = _fused(name)
+    assert given.claims.stages[1].guards[-1] == "finite-sum"
+    with pytest.raises(CertificateError, match="finite-sum"):
+        check(given.stage(1, guards=given.claims.stages[1].guards[:-1]))
+
+
 def _not_below(a: Any, b: Any) -> Any:
     """Return what holds for a NaN, too: at every maximum, and so of keys that are forgotten."""
     return prim.Not(prim.LT(b, a))

@@ -1,6 +1,7 @@
 #include "analysis/law_checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "analysis/assumptions.h"
@@ -96,7 +97,29 @@ void LawChecks::CheckFactor(const RowFactor& factor) const {
           "would multiply its sum by more than 1 as " + NameOf(carrier) + " changes");
   }
   CheckDominated(factor, factor.form, -coefficient);
+  CheckScales(factor, factor.argument);
   CheckSeesEveryNaN(factor);
+}
+
+// 2 r is infinite where r is finite, but far from the final result: 2 x - 2 r would be NaN there.
+void LawChecks::CheckScales(const RowFactor& factor, const Expr& expr) const {
+  if (!UsesAny(expr, cascade_.ValueVars())) return;
+  if (UsesAny(expr, cascade_.KeyVars())) {
+    auto operands = *Operands(expr);
+    CheckScales(factor, operands.first);
+    return CheckScales(factor, operands.second);
+  }
+  auto form = LinearFormOf(cascade_, expr);
+  for (const auto& [stage, scale] : form->results) {
+    if (std::fabs(scale) <= 1) continue;
+    Check(Code::kCascadeRange, "multiplies " + NameOf(cascade_.stages[stage]) + " in " +
+                                   Print(expr) + ", which may overflow where it is not final: " +
+                                   "multiply the difference instead");
+  }
+  if (auto operands = Operands(expr)) {
+    CheckScales(factor, operands->first);
+    CheckScales(factor, operands->second);
+  }
 }
 
 void LawChecks::CheckSame(const RowFactor& factor) const {

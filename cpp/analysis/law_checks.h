@@ -59,6 +59,7 @@ class LawChecks {
   std::string NameOf(const CascadeStage& carrier) const;
   void CheckDominated(const RowFactor& factor, const LinearForm& form, double scale) const;
   void CheckSameSum(const RowFactor& factor, const LinearForm& taken) const;
+  void CheckScales(const RowFactor& factor, const ir::Expr& expr) const;
   void CheckSeesEveryNaN(const RowFactor& factor) const;
   void RefuseRange(const RowFactor& factor) const;
 };

@@ -53,7 +53,7 @@ class SumLaw : private LawChecks {
       CorrectFactors(rolled);
     }
     Defer(deferred);
-    bool bounded = !IsFloat(DTypeOf(stage_.term)) || stage_.rolled.has_value();
+    bool bounded = !IsFloat(DTypeOf(stage_.term)) || (stage_.rolled.has_value() && !differs);
     if (!deferred.empty() && !bounded) stage_.guards.push_back("finite-sum");
     bool of_row = !deferred.empty();
     if (differs) {

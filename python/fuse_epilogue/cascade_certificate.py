@@ -62,8 +62,8 @@ class CascadeStage(Printed):
         ``"same-carrier"``: nothing is corrected where the result has not changed;
         ``"first-block"``: nor where no key came before; ``"zero-carrier"``: a row's result of 0
         divides nothing in the loop; ``"finite-sum"``: assumes that the sum without its deferred
-        factor does not overflow; ``"finite-parts"``: that no part's sum does where the row's
-        does not.
+        factor does not overflow, nor its terms underflow; ``"finite-parts"``: that no part's sum
+        overflows where the row's does not.
     """
 
     name: str

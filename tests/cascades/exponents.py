@@ -57,6 +57,29 @@ def scaled_key_and_maximum(n: int) -> Any:
     return [x, _sum(x, row_max(x, n), n, lambda a, m, k: a * 0.125 - m * 0.125)]
 
 
+def _doubled(x: Bounded) -> dict[str, Any]:
+    return {"s": ((x - expand(x.max())) * 2.0).exp().sum()}
+
+
+@accept("s", _doubled, "the difference is scaled", logits=X, twin="scaled_up_before_the_difference")
+def scaled_up_difference(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: (a - m) * 2.0)]
+
+
+def _doubled_before(x: Bounded) -> dict[str, Any]:
+    return {"s": (x * 2.0 - expand(x.max()) * 2.0).exp().sum()}
+
+
+@refuse(
+    "s", _doubled_before, "the lowest maximum, doubled, is -inf, and -inf + inf NaN",
+    logits=X, codes=("cascade-range",),
+)  # fmt: skip
+def scaled_up_before_the_difference(n: int) -> Any:
+    x = rows(n)
+    return [x, _sum(x, row_max(x, n), n, lambda a, m, k: a * 2.0 - m * 2.0)]
+
+
 def _two_scales(x: Bounded) -> dict[str, Any]:
     return {"s": (x * 0.25 - expand(x.max()) * 0.125).exp().sum()}
 

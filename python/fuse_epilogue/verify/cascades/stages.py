@@ -21,7 +21,7 @@ from .claims import Stage
 from .corners import infinite_start, reads_start
 from .folding import Folding
 from .laws import check_stage
-from .limits import Limits
+from .limits import RANGES, Limits
 from .loop import update_of
 from .order import overwritten
 from .terms import CascadeTerms, Program, runs_once, variable
@@ -145,6 +145,7 @@ class StageChecker:
             claimed = self._terms().number(proof.init)
             demand(self.field.equal(start, claimed), f"{claim}.init", "it is not the program's")
             undefined = self._undefined(proof, update, values)
+            self._check_partial(proof, update, values, claim)
             apart = inside.apart(update)
             self.stages[place] = self._stage(claim, proof, term, apart, start, undefined)
             chosen = bool(_selections(proof.correction))
@@ -204,9 +205,25 @@ class StageChecker:
         start = infinite_start(self.field, head)
         if start is None:
             return False
-        known = Limits(self.program, start, [head.term, self.field.atom(head.value)])
-        found = known.of(update, self.units | values)
+        known = [(head.term, start), (self.field.atom(head.value), start)]
+        found = Limits(self.program, known).of(update, self.units | values)
         return found is not None and math.isnan(found)
+
+    def _check_partial(self, proof: Any, update: Any, values: dict[int, Ratio], claim: str) -> None:
+        """Prove that no exponent is NaN because a multiple of a result overflows before the end."""
+        for carrier in proof.carriers:
+            head, type = self.stages.get(int(carrier)), proof.accumulator.ty.dtype.dtype
+            if head is None or head.monoid not in ("max", "min") or str(type) not in RANGES:
+                continue
+            sign = -1.0 if head.monoid == "max" else 1.0
+            keys = [head.term]
+            for condition in self.field.conditions(head.term):
+                keys += [self.field.decided(head.term, condition, holds) for holds in (True, False)]
+            known = [(self.field.atom(head.value), sign * RANGES[str(type)])]
+            known += [(key, sign * math.inf) for key in keys]
+            for found in Limits(self.program, known).exponents(update, self.units | values):
+                fine = found is None or not math.isnan(found)
+                demand(fine, f"{claim}.term", "inf - inf would be NaN at a carrier so far")
 
     def _stage(
         self, claim: str, proof: Any, term: Ratio, apart: Ratio, start: Ratio, undefined: bool
@@ -271,6 +288,10 @@ class StageChecker:
             named = guarded == (INFINITE in proof.guards)
             demand(named, f"stages[{place}].guards", "not those of the start of its carrier")
             check_stage(self.field, self.stages, place, carriers, self.names)
+            # Differences from a result are not bounded, as exponentials and ratios are.
+            rests = floats and proof.deferred is not None and proof.rule in ("defer", "basis")
+            assumed = FINITE in proof.guards or not (rests and proof.monoid == "sum")
+            demand(assumed, f"stages[{place}].guards", f"'{FINITE}' is not among them")
 
     # ---- Helpers ---------------------------------------------------------------------------------
 
