@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from generated import runner, state
@@ -138,16 +139,19 @@ def command(folder: Path, *more: str) -> list[str]:
 
 @pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     path = tmp_path / "state-ours-6.jsonl"
     with subprocess.Popen(
-        command(tmp_path, "--chunk", "50"), env=env, stderr=subprocess.PIPE, start_new_session=True
+        command(tmp_path, "--chunk", "50"), env=env, stderr=subprocess.DEVNULL
     ) as process:
         deadline = time.monotonic() + 600
         while not (path.exists() and path.read_text().count("\n") >= 2):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
     finished = len(path.read_text().splitlines()) - 1
     output = tmp_path / "fuzz.json"
     again = subprocess.run(
@@ -167,7 +171,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_is_wrong_with_the_state(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     (tmp_path / "state-ours-6.jsonl").write_text("nonsense")
     found = subprocess.run(command(tmp_path), env=env, capture_output=True, text=True)
     assert found.returncode == 2

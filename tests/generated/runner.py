@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -84,7 +86,7 @@ def _results(
     waiting = list(reversed(chunks))
     while waiting:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(workers, context, _end_with_the_run) as pool:
             running: dict[Future[dict[str, Any]], Chunk] = {}
             try:
                 while waiting or running:
@@ -98,6 +100,18 @@ def _results(
             except BrokenProcessPool:
                 _blame(run, list(running.values()), fatal)
                 waiting += running.values()
+
+
+def _end_with_the_run() -> None:
+    """Have this process end when the one that started it does: killed, it tells nobody."""
+
+    def watch() -> None:
+        run = multiprocessing.parent_process()
+        assert run is not None
+        run.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _blame(run: Run, chunks: list[Chunk], fatal: dict[Chunk, tuple[int, ...]]) -> None:
