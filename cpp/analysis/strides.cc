@@ -38,8 +38,8 @@ bool MayOverlap(const BufferType& type) {
 void CheckPlacesDiffer(const SBlock& block, const Var& buffer) {
   if (!MayOverlap(BufferTypeOf(buffer))) return;
   Refuse(Code::kOutputWrite, block,
-         "the strides of " + Quoted(buffer) + ", which block " + Quoted(block) +
-             " stores to, may put two elements into one place");
+         "buffer " + Quoted(buffer) + ", which block " + Quoted(block) +
+             " stores to, has strides that may put two elements into one place");
 }
 
 }  // namespace fuse_epilogue
