@@ -5,6 +5,7 @@
 #include <string>
 
 #include "analysis/strides.h"
+#include "analysis/views.h"
 
 namespace fuse_epilogue {
 
@@ -110,7 +111,7 @@ class Order {
 
   void CheckNoPointer(const CascadeStage& stage, const Child& child) const {
     for (const VarSet* used : {&child.reads, &child.writes}) {
-      if (!Meet(*used, opaque_)) continue;
+      if (!Meet(*used, opaque_) && !HasTwoNames(scope_.root, scope_, *used)) continue;
       Refuse(Code::kOpaqueAccess, stage.block(),
              "a buffer of block " + Quoted(stage.block()) +
                  " is used through its address, or as a matched region");

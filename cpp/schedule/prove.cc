@@ -12,6 +12,7 @@
 #include "analysis/lifetime.h"
 #include "analysis/purity.h"
 #include "analysis/refusal.h"
+#include "analysis/views.h"
 #include "ir/functor.h"
 
 namespace fuse_epilogue {
@@ -39,11 +40,12 @@ class LoadReplacer : public StmtExprMutator {
 // A scope inside another block: outside of it, pointers and aliases may have
 // been taken as well.
 bool AliasedOutside(const Surroundings& around, const std::vector<const Site*>& users) {
-  if (around.root.same_as(around.scope.root)) return false;
   VarSet used;
   for (const Site* site : users) {
     for (const Access& access : site->accesses) used.insert(access.buffer);
   }
+  if (HasTwoNames(around.root, around.scope, used)) return true;
+  if (around.root.same_as(around.scope.root)) return false;
   const Scope whole(around.root);
   return std::any_of(whole.sites.begin(), whole.sites.end(), [&](const Site& site) {
     return std::any_of(site.accesses.begin(), site.accesses.end(), [&](const Access& access) {

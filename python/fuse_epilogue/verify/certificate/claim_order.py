@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tvm import s_tir
 from tvm.ir import Var, prim
 from tvm.tirx import ForKind
 
@@ -21,6 +22,7 @@ def check_order(subject: Subject) -> None:
 
     - Raises CertificateError: naming order.
     """
+    _check_names(subject)
     certificate = subject.certificate
     left = [subject.reduction_after, *subject.tails]
     rest = subject.trees[1].besides(left)
@@ -46,6 +48,38 @@ def check_order(subject: Subject) -> None:
                 f"'{matters[0].name if matters else ''}'",
             )
     _check_steps(subject)
+
+
+def _check_names(subject: Subject) -> None:
+    """Prove that no memory of the fused blocks that is written has two names: a view and its own.
+
+    Blocks around the reduction take such views.
+    """
+    views = {
+        handle(view.buffer): handle(view.source.source)
+        for node in subject.reduction.around
+        if isinstance(node, s_tir.SBlockRealize)
+        for view in node.block.match_buffers
+    }
+    if not views:
+        return
+    scope = subject.reduction.scope
+    inside = [piece for piece in subject.others if any(same(scope, node) for node in piece.around)]
+    names: dict[int, set[int]] = {}
+    written: set[int] = set()
+    for piece in (*subject.fused, *inside):
+        used = piece.touched()
+        for name in (*used.reads, *used.writes):
+            memory = name
+            while memory in views:
+                memory = views[memory]
+            names.setdefault(memory, set()).add(name)
+            if name in used.writes:
+                written.add(memory)
+    touched = [block.touched() for block in subject.fused]
+    fused = {key for each in touched for key in (*each.reads, *each.writes)}
+    one = all(len(names[memory]) == 1 or not names[memory] & fused for memory in written)
+    demand(one, "order", "a block around takes a view of a buffer, which then has two names")
 
 
 def _check_steps(subject: Subject) -> None:
