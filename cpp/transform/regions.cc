@@ -1,5 +1,6 @@
 #include "transform/regions.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -171,7 +172,8 @@ bool DeclaresItsReads(const SBlock& block) {
 
 Regions MergeReads(const SBlock& old, const Regions& computed, const Var& gone) {
   const Regions declared = old.reads();
-  if (ContainAll(computed, declared, gone) || SameRegions(RegionsOf(old).first, declared)) {
+  const Regions before = RegionsOf(old).first;
+  if (ContainAll(computed, declared, gone) || SameRegions(before, declared)) {
     return computed;
   }
   Regions merged;
@@ -182,7 +184,11 @@ Regions MergeReads(const SBlock& old, const Regions& computed, const Var& gone) 
     in_merged.insert(region.source().get());
   }
   for (const TensorRegion& region : computed) {
-    if (in_merged.insert(region.source().get()).second) merged.push_back(region);
+    // What it read before as well, it declares in its own way.
+    bool known = std::any_of(before.begin(), before.end(), [&](const TensorRegion& other) {
+      return SameRegions({region}, {other});
+    });
+    if (!known || in_merged.count(region.source().get()) == 0) merged.push_back(region);
   }
   return merged;
 }
