@@ -14,7 +14,7 @@ from tvm.ir import Var, is_prim_expr, is_prim_var
 
 from ...cascade_certificate import CascadeCertificate, CascadeStage
 from ...certificate import Certificate, EpilogueProof, TailProof
-from ..evaluation.scalars import SCALAR_TYPES
+from ..evaluation.scalars import SCALAR_TYPES, STORED_TYPES
 from .subject import demand
 
 #: Whether a value is of a form, and what such values are.
@@ -26,11 +26,13 @@ def _is_variable(value: Any) -> bool:
 
 
 def _is_expression(value: Any) -> bool:
-    return bool(is_prim_expr(value)) and str(value.ty.dtype) in SCALAR_TYPES
+    known = SCALAR_TYPES | STORED_TYPES
+    return bool(is_prim_expr(value)) and str(value.ty.dtype) in known
 
 
 def _is_index(value: Any) -> bool:
-    return _is_expression(value) and SCALAR_TYPES[str(value.ty.dtype)].kind in "iu"
+    type = SCALAR_TYPES.get(str(value.ty.dtype)) if is_prim_expr(value) else None
+    return type is not None and type.kind in "iu"
 
 
 def _is_buffer(value: Any) -> bool:

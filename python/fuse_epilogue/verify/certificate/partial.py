@@ -280,7 +280,7 @@ class Needs(TermExpressions):
 
     def _cast(self, expr: Any) -> Steps:
         a: Any = yield expr.value
-        target = scalar_type(expr.ty.dtype)
+        target = self.type_of(expr.ty.dtype)
         to_integer = a.type.kind == "f" and target.kind in "iu"
         if to_integer and self.table.whole(a.term, a.type, target) is None:
             self._need("fits", (a,), target.name, expr)

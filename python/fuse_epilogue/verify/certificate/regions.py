@@ -11,6 +11,7 @@ from tvm.ir import prim
 
 from ...tir.affine import as_constant
 from ...tir.walk import handle, loads, same
+from ..evaluation.layouts import overlap
 from ..proof.domain import Domain, block_axes, in_range
 from .skeleton import differ
 
@@ -30,19 +31,11 @@ def places_differ(buffer: Any) -> bool:
 
     Strides that are unknown are the caller's promise; an unknown extent counts as 2.
     """
-    axes = []
-    for stride, extent in zip(buffer.ty.strides or (), buffer.ty.shape, strict=False):
-        step, size = as_constant(stride), as_constant(extent)
-        if step is None:
-            return True
-        if size is None or size > 1:
-            axes.append((abs(int(step)), int(size or 2)))
-    span = 1  # what elements that differ in the axes so far take up
-    for step, size in sorted(axes):
-        if step < span:
-            return False
-        span += step * (size - 1)
-    return True
+    strides = [as_constant(stride) for stride in buffer.ty.strides or ()]
+    extents = [as_constant(extent) for extent in buffer.ty.shape]
+    if not strides or not all(isinstance(stride, int) for stride in strides):
+        return True
+    return not overlap(strides, [size if isinstance(size, int) else 2 for size in extents])
 
 
 def undeclared(block: Any, sizes: Sequence[Any]) -> str:

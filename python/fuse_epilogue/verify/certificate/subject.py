@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import prim
 
 from ...tir.walk import handle, same, substitute, variables
@@ -85,6 +86,14 @@ def size_variables(func: tirx.PrimFunc) -> list[Any]:
     return list(found.values())
 
 
+def place_variables(buffers: Iterable[Any]) -> list[Any]:
+    """Return the variables that say where elements of buffers are: any numbers, such as 0."""
+    types = [var.ty for var in buffers if isinstance(var.ty, tirx.BufferType)]
+    parts = [part for type in types for part in (*(type.strides or ()), type.elem_offset)]
+    found = {handle(var): var for part in parts if part is not None for var in variables(part)}
+    return list(found.values())
+
+
 class Subject:
     """The blocks of a certificate.
 
@@ -95,7 +104,8 @@ class Subject:
     - `epilogues`, `tails` (list[Block]): the blocks before, and what is left of them after.
     - `spatial`, `reducing` (list[Axis]): axes of the reduction.
     - `sizes` (list[Var]): symbolic dimensions.
-    - `scalars` (set[int]): parameters that are numbers, by handle.
+    - `scalars` (set[int]): parameters that are numbers, and strides and offsets of others and of
+      views around the reduction, by handle.
     - `domain`, `elements` (Domain): all axes; the spatial ones.
     """
 
@@ -113,7 +123,10 @@ class Subject:
         self.reducing = [axis for axis, kind in zip(axes, kinds, strict=True) if kind == _REDUCTION]
         self.sizes = size_variables(before)
         sizes = {handle(var) for var in self.sizes}
-        self.scalars = {handle(param) for param in before.params} - sizes
+        around = [node for node in self.reduction.around if isinstance(node, s_tir.SBlockRealize)]
+        views = [view.buffer for node in around for view in node.block.match_buffers]
+        numbers = [*before.params, *place_variables([*before.params, *views])]
+        self.scalars = {handle(number) for number in numbers} - sizes
         self.domain = Domain(axes, sizes=self.sizes)
         self.elements = Domain(self.spatial, sizes=self.sizes)
         self.epilogues = [

@@ -12,6 +12,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad, TensorRegion, Var, prim
 
 from ...tir.walk import handle, substitute, variables
+from .views import without_views
 
 
 @dataclass
@@ -122,7 +123,8 @@ class Block:
     """A block, and the statements around it.
 
     - `realize` (tvm.s_tir.SBlockRealize): the block with its bindings.
-    - `block` (tvm.s_tir.SBlock): the block.
+    - `block` (tvm.s_tir.SBlock): the block; an innermost one without its views of buffers, if that
+      is possible.
     - `name` (str): its name.
     - `around` (tuple[Any, ...]): loops, conditions and outer SBlockRealize statements around it,
       outermost first.
@@ -209,7 +211,9 @@ class Tree:
             self.blocks.append(block)
             self._walk(stmt.block.body, (*around, stmt), block)
             block.inner = len(self.blocks) - block.place - 1
-            if block.inner:
+            if block.leaf:
+                block.block = without_views(stmt.block)
+            else:
                 self._note(stmt.block.init, (*around, stmt), block)
                 # Of an innermost block these are accesses of its own.
                 views = [matched.source for matched in stmt.block.match_buffers]

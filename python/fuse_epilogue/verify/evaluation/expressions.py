@@ -123,7 +123,10 @@ class ExpressionWriter:
     - `ranges`: for a variable that runs from 0 to an extent that is a variable, that variable's
       handle.
     - `lines`: takes the lines that come first.
+    - `type_of`: looks up a type by its name.
     """
+
+    type_of: Callable[[str], ScalarType] = staticmethod(scalar_type)
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -219,14 +222,15 @@ class ExpressionWriter:
         return static_int(int(expr.value), scalar_type(expr.ty.dtype))
 
     def _float(self, expr: Any) -> Value:
-        return self.dialect.literal(float(expr.value), scalar_type(expr.ty.dtype))
+        return self.dialect.literal(float(expr.value), self.type_of(expr.ty.dtype))
 
     def _load(self, expr: Any) -> Steps:
         buffer = self.buffer(expr.source)
+        indices = _with_leading(buffer, expr.indices)
         values = []
-        for index in expr.indices:
+        for index in indices:
             values.append((yield index))
-        return self.dialect.load(buffer, values, self.known_extents(buffer, expr.indices))
+        return self.dialect.load(buffer, values, self.known_extents(buffer, indices))
 
     def buffer(self, var: Any) -> Buffer:
         """Return the buffer that a variable stands for."""
@@ -237,6 +241,7 @@ class ExpressionWriter:
 
     def subscripts(self, buffer: Buffer, indices: Any) -> tuple[list[Value], list[int]]:
         """Write indices; with each, the handle of the variable extent it is known to be below."""
+        indices = _with_leading(buffer, indices)
         keys = self.known_extents(buffer, indices)
         return [self.write(index) for index in indices], keys
 
@@ -294,7 +299,7 @@ class ExpressionWriter:
 
     def _cast(self, expr: Any) -> Steps:
         a = yield expr.value
-        target = scalar_type(expr.ty.dtype)
+        target = self.type_of(expr.ty.dtype)
         if target is a.type:
             return a
         if a.static and target.kind in "iu":
@@ -391,6 +396,12 @@ class ExpressionWriter:
     def called(self, name: str, expr: Any, args: list[Value], type: ScalarType) -> Value:
         """Write a call of a function whose operands are written."""
         return self.dialect.call(name, args, type)
+
+
+def _with_leading(buffer: Buffer, indices: Any) -> list[Any]:
+    """Return indices with those of the axes that a view of a region leaves out."""
+    missing = len(buffer.shape) - len(indices) if buffer.source is not None else 0
+    return [*[prim.IntImm("int32", 0)] * missing, *indices]
 
 
 def without_round_trips(expr: Any) -> Any:

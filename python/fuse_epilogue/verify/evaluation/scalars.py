@@ -62,6 +62,26 @@ def _types() -> dict[str, ScalarType]:
 SCALAR_TYPES = _types()
 
 
+#: Types that are converted from and to, and not computed with: proofs know them, runs do not.
+STORED_TYPES = {
+    **{
+        name: ScalarType(name, "f", 8, 0, 0)
+        for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+    },
+    "int4": ScalarType("int4", "i", 4, -8, 7),
+    "uint4": ScalarType("uint4", "u", 4, 0, 15),
+}
+
+
+def stored_type(name: str) -> ScalarType:
+    """Look up a scalar type that memory may hold.
+
+    - `name`: for example ``"float8_e4m3fn"``, or that of a type that can be evaluated.
+    - Raises UnsupportedError: for others.
+    """
+    return STORED_TYPES[name] if name in STORED_TYPES else scalar_type(name)
+
+
 def scalar_type(name: str) -> ScalarType:
     """Look up a scalar type.
 
@@ -76,14 +96,17 @@ def scalar_type(name: str) -> ScalarType:
 
 def largest_of(type: ScalarType) -> float:
     """Return the largest finite number of a floating type."""
-    return float(ml_dtypes.finfo(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name).max)
+    return float(ml_dtypes.finfo(_numpy_type(type)).max)
 
 
 def rounded(value: float, type: ScalarType) -> float:
     """Return the number of a floating type that is nearest to a value."""
     with np.errstate(over="ignore"):
-        dtype = np.dtype(ml_dtypes.bfloat16 if type.name == "bfloat16" else type.name)
-        return float(np.float64(value).astype(dtype))
+        return float(np.float64(value).astype(_numpy_type(type)))
+
+
+def _numpy_type(type: ScalarType) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, type.name, type.name))
 
 
 class _Poison:

@@ -10,7 +10,14 @@ from tvm.ir import StringImm, TensorLoad, Var, prim
 
 from ...tir.walk import handle
 from ..evaluation.expressions import ExpressionWriter, Steps, without_round_trips
-from ..evaluation.scalars import EvaluationError, ScalarType, UnsupportedError, scalar_type
+from ..evaluation.scalars import (
+    STORED_TYPES,
+    EvaluationError,
+    ScalarType,
+    UnsupportedError,
+    scalar_type,
+    stored_type,
+)
 from ..evaluation.values import Buffer, Value
 from .algebra import Finished, NotProved
 from .domain import Domain
@@ -114,6 +121,8 @@ class TermExpressions(ExpressionWriter):
     - `sums` (bool): whether long sums are made at once.
     - `allocated`: handles of allocated buffers: they keep a bfloat16 as it was computed.
     """
+
+    type_of = staticmethod(stored_type)
 
     def __init__(
         self,
@@ -226,10 +235,17 @@ class TermExpressions(ExpressionWriter):
         for sign, term in reversed(terms):
             value: Any = yield term
             others.append((sign, value))
-        if any(value.type is not first.type for _, value in others) or first.type.kind == "b":
-            raise UnsupportedError("a sum of several types, or of bools")
+        types = {value.type.name for value in (first, *(value for _, value in others))}
+        if len(types) > 1 or types & {"bool", *STORED_TYPES}:
+            raise UnsupportedError("a sum of several types, of bools, or of what is only stored")
         total = self.table.total(first.type, first.term, [(s, v.term) for s, v in others])
         return TermValue(total, first.type)
+
+    def binary(self, name: str, a: Value, b: Value) -> Value:
+        """Return an operation of two values of one type: one that the target computes with."""
+        if a.type.name in STORED_TYPES:
+            raise UnsupportedError(f"{name} of {a.type.name}")
+        return super().binary(name, a, b)
 
     def function(self, name: str, args: Sequence[Any]) -> tuple[str, Sequence[Any]]:
         """Return what a call calls, and its operands, without the name of an external function."""
@@ -276,7 +292,9 @@ class TermExpressions(ExpressionWriter):
     def element(self, expr: Any, indices: list[Any]) -> Value:
         """Return what a load gives whose indices are written."""
         key = handle(expr.source)
-        type = scalar_type(expr.source.ty.dtype.dtype)
+        type = self.type_of(expr.source.ty.dtype.dtype)
+        if type.name in STORED_TYPES and key in self.touched:
+            raise UnsupportedError(f"{type.name} is stored and read again")
         found = self.finished.get(key)
         if found is not None:
             if not self.domain.equal(list(expr.indices), found.indices):
