@@ -289,9 +289,11 @@ def test_checked_arithmetic_raises_where_integers_overflow() -> None:
         ):
             with pytest.raises(EvaluationError, match="overflows"):
                 run(value, dtype, most)
-    # Narrower numbers wrap, and so do those without a sign.
+    # LLVM is told the same of numbers without a sign. Narrower ones wrap.
     assert run(lambda a, *_: a + T.int8(1), "int8", 127) == -128
-    assert run(lambda a, *_: a + T.uint32(1), "uint32", (1 << 32) - 1) == 0
+    assert run(lambda a, *_: a + T.uint16(1), "uint16", (1 << 16) - 1) == 0
+    with pytest.raises(EvaluationError, match="overflows"):
+        run(lambda a, *_: a + T.uint32(1), "uint32", (1 << 32) - 1)
 
 
 @crossed(dies=[(0,), (1,), (0, 1)], rows=[2, LARGE])

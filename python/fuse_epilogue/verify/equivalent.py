@@ -22,6 +22,7 @@ from .evaluation.compiled import Compiled
 from .evaluation.data import KINDS, LITERALS, TAME, Arrays, copies, literals_of, make_arrays
 from .evaluation.intervals import IntervalArithmetic
 from .evaluation.isolated import Died, run_isolated
+from .evaluation.layouts import NOT_PASSED, choose_sizes, strides_of
 from .evaluation.parameters import Parameter, check_names, shape_of, work_of
 from .evaluation.scalars import EvaluationError, UnsupportedError
 from .evaluation.watched import REPORT, watched
@@ -104,6 +105,7 @@ class _Pair:
     programs: list[Program]
     shapes: dict[str, tuple[Parameter, tuple[int, ...]]]
     written: list[str]
+    strides: dict[str, tuple[int, ...]]
     compiled: Compiled | None = None
     watched: Compiled | None = None
     bounds: list[AbstractProgram] = field(default_factory=list)
@@ -121,7 +123,7 @@ class _Pair:
 
     @cached_property
     def checked(self) -> Program:
-        """The function before, which raises where signed integers overflow."""
+        """The function before, which raises where integers of 32 or 64 bits overflow."""
         return compile_function(self.functions[0], "checked")
 
     @property
@@ -160,10 +162,11 @@ def equivalent(
     For unknowns: both functions are unrolled at small extents, and what they store is proved equal
     (see :func:`~fuse_epilogue.verify.unknowns.prove`).
 
-    Where int32 or int64 arithmetic of the function before overflows, and its compiled code gives
-    something else than numbers that wrap, the data have no defined result. Compiled code that may
-    trap runs in a child process, with serial loops: if it ends the process, its result is not
-    defined.
+    Where arithmetic of the function before overflows, signed or unsigned, of 32 or 64 bits, and
+    its compiled code gives something else than numbers that wrap, the data have no defined result:
+    LLVM makes 0 of ``T.uint32(0) - x``, since every other difference is below 0. Compiled code
+    that may trap runs in a child process, with serial loops: if it ends the process, its result is
+    not defined.
 
     The function returns where no difference was found, proved or not: without a proof (`proved`
     is false, the report says "NOT PROVED") the functions may differ for data that was not tried.
@@ -178,7 +181,8 @@ def equivalent(
         With the same parameters. Of a schedule, the function that it works on.
     numerics : {"reassociate", "exact"}
     sizes : mapping of str to int, optional
-        Symbolic dimensions by name; small different primes by default.
+        Symbolic dimensions and strides by name; small different primes by default, and strides
+        that keep elements separate.
     ranges : mapping of str to (int, int), optional
         Smallest and largest value of integer parameters that serve as an index or a shift.
     seed : int
@@ -276,8 +280,20 @@ def _prepare(
         programs,
         shapes[0],
         written,
+        _strides(programs[0], shapes[0], chosen),
         bounds=[AbstractProgram(before), AbstractProgram(after)],
     )
+
+
+def _strides(
+    program: Program,
+    shapes: Mapping[str, tuple[Parameter, tuple[int, ...]]],
+    sizes: Mapping[str, int],
+) -> dict[str, tuple[int, ...]]:
+    """Return the strides of parameters that have some."""
+    values = {code: sizes[name] for name, code in program.sizes.items()}
+    found = {name: strides_of(param, shape, values) for name, (param, shape) in shapes.items()}
+    return {name: strides for name, strides in found.items() if strides}
 
 
 def _described(param: Parameter, shape: tuple[int, ...]) -> str:
@@ -312,22 +328,17 @@ def _check_memory(parameters: Mapping[str, tuple[Parameter, tuple[int, ...]]]) -
             )
 
 
-def choose_sizes(program: Program, sizes: Mapping[str, int] | None) -> dict[str, int]:
-    """Return a value for each symbolic dimension: those given, and different primes."""
-    primes = iter((7, 5, 11, 3, 13, 17, 19, 23, 29, 31))
-    given = sizes or {}
-    return {name: int(given[name]) if name in given else next(primes) for name in program.sizes}
-
-
 def _compile(pair: _Pair, small: bool) -> None:
     """Compile the functions, and watched copies where only those show whether the code may run."""
+    if any(pair.shapes[name][0].type.name in NOT_PASSED for name in pair.strides):
+        return
     if not small and pair.partial:
         try:
-            pair.watched = Compiled([watched(func) for func in pair.functions])
+            pair.watched = Compiled([watched(func) for func in pair.functions], pair.strides)
         except (UnsupportedError, *_NOT_COMPILED):
             return  # Nothing would say on which data the code may run.
     try:
-        pair.compiled = Compiled(pair.functions)
+        pair.compiled = Compiled(pair.functions, pair.strides)
     except _NOT_COMPILED as error:
         try:
             Compiled(pair.functions[:1])
@@ -410,9 +421,10 @@ def _overflows(
 ) -> bool:
     """Whether the function before overflows, and LLVM made something of it in one of the two.
 
-    Such a result must not be kept: TVM tells LLVM that signed integers do not overflow, but for
-    integers that wrap around the machine gives what the program says. A sum that overflows may
-    show in the function after alone, where it is converted to int64 without being stored first.
+    Such a result must not be kept: TVM tells LLVM that integers of 32 and 64 bits do not overflow,
+    signed or not, but for integers that wrap around the machine gives what the program says. A sum
+    that overflows may show in the function after alone, where it is converted to int64 without
+    being stored first.
     """
     try:
         for wrapped, made in zip(evaluated, compiled, strict=True):
@@ -501,7 +513,10 @@ def _try_candidate(
     ranges: Mapping[str, tuple[int, int]],
 ) -> None:
     """Run both functions on the values for which z3 sees a difference."""
-    pair = _prepare(before, after, numerics, sizes)
+    try:
+        pair = _prepare(before, after, numerics, sizes)
+    except UnsupportedError:
+        return  # The sizes of the proof put elements into one place.
     arrays = make_arrays("exact", pair.shapes, ranges, np.random.default_rng(0))
     for (name, element), value in values.items():
         param, _ = pair.shapes[name]

@@ -41,7 +41,7 @@ class Program:
     parameters : list[Parameter]
         Parameters of the function, in order.
     sizes : dict[str, str]
-        The symbolic dimensions by name, each with its argument name in the source.
+        The symbolic dimensions and strides by name, each with its argument name in the source.
     source : str
         The generated source.
     stores : list[tuple[Value, ...]]
@@ -143,10 +143,15 @@ class Program:
                     extent = known.setdefault(extent, given)
                 if isinstance(extent, int) and given != extent:
                     raise ValueError(f"'{param.name}' has shape {array.shape}: {given}!={extent}")
-        missing = [name for name in self.sizes if name not in known]
+        missing = [name for name in self.sizes if name not in known and self._uses(name)]
         if missing:
             raise ValueError(f"no value for {', '.join(missing)}")
-        return [known[name] for name in self.sizes]
+        return [known.get(name, 0) for name in self.sizes]
+
+    def _uses(self, name: str) -> bool:
+        """Whether more depends on a size than the places of elements."""
+        body = self.source.partition("\n")[2]
+        return re.search(rf"\b{self.sizes[name]}\b", body) is not None
 
     def _load(self, param: Parameter, given: Any) -> Any:
         kind = param.type.kind
@@ -189,8 +194,8 @@ def compile_function(
     arithmetic : {"machine", "float64", "checked"}
         ``"machine"``: as compiled code computes. ``"float64"``: floats of all widths are computed
         in float64, casts between them round nothing; integers as the machine has them.
-        ``"checked"``: as ``"machine"``, but a sum, difference or product of int32 or int64 that
-        its type does not hold is an error: TVM tells LLVM that there are none.
+        ``"checked"``: as ``"machine"``, but a sum, difference or product of 32 or 64 bits that its
+        type does not hold is an error, signed or not: TVM tells LLVM that there are none.
 
     Returns
     -------

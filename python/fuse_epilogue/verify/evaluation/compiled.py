@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from .data import Arrays
+from .data import Arrays, copies
+from .layouts import placed
 from .parameters import unique_names
 
 _THREADS = (tirx.ForKind.THREAD_BINDING, tirx.ForKind.PARALLEL)
@@ -38,9 +39,14 @@ class Compiled:
     """Functions compiled by TVM into one module.
 
     - `functions`: functions of one signature.
+    - `strides`: those of parameters whose elements are not one after the other.
     """
 
-    def __init__(self, functions: Sequence[tirx.PrimFunc]) -> None:
+    def __init__(
+        self,
+        functions: Sequence[tirx.PrimFunc],
+        strides: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         names = [f"function_{place}" for place in range(len(functions))]
         module = tvm.IRModule(
             {
@@ -51,6 +57,7 @@ class Compiled:
         built = tvm.compile(module, target="llvm")
         self._functions = [built[name] for name in names]
         self._parameters = unique_names(functions[0].params)
+        self._strides = strides or {}
 
     def run(self, place: int, arrays: Arrays) -> Arrays:
         """Call one of the functions on copies.
@@ -60,15 +67,19 @@ class Compiled:
         - Returns: every array as it is after the call.
         """
         arguments: dict[str, Any] = {}
+        apart: Arrays = {}
         for name in self._parameters:
             value = arrays[name]
+            if name in self._strides:
+                arguments[name], apart[name] = placed(value, self._strides[name])
+                continue
             # Copied by TVM: generated code relies on an alignment that numpy does not promise.
             arguments[name] = (
                 tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value.item()
             )
         self._functions[place](*arguments.values())
-        return {
+        return copies(apart) | {
             name: value.numpy()
             for name, value in arguments.items()
-            if isinstance(arrays[name], np.ndarray)
+            if isinstance(arrays[name], np.ndarray) and name not in apart
         }

@@ -35,7 +35,7 @@ def clamp(type: ScalarType, low: int, high: int) -> tuple[int, int]:
 
 def without_overflow(name: str, code: str, type: ScalarType) -> str:
     """Return `code`, which raises where LLVM takes the overflow of an operation for impossible."""
-    if name in ("add", "sub", "mul") and type.kind == "i" and type.bits > 16:
+    if name in ("add", "sub", "mul") and type.kind in "iu" and type.bits > 16:
         return f"in_range({code}, {type.low}, {type.high})"
     return code
 

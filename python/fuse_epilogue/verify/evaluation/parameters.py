@@ -22,10 +22,12 @@ class Parameter:
     - `shape` (tuple or None): extents, each a number, the name of a variable, or None where it is
       an expression; None for a number.
     - `codes`: the extents as source, in the argument names of sizes.
+    - `strides`, `offset`: the declared ones as source; no strides where elements are one after the
+      other.
     - `written` (bool): whether the program stores to it.
     """
 
-    __slots__ = ("codes", "name", "shape", "type", "written")
+    __slots__ = ("codes", "name", "offset", "shape", "strides", "type", "written")
 
     def __init__(
         self,
@@ -38,6 +40,8 @@ class Parameter:
         self.type = type
         self.shape = shape
         self.codes = codes
+        self.strides: tuple[str, ...] = ()
+        self.offset = "0"
         self.written = False
 
 
@@ -62,24 +66,23 @@ def declare_parameters(
 ) -> tuple[list[Parameter], dict[str, str], list[str]]:
     """Bring the parameters of a function into scope.
 
-    - Returns: the parameters, the symbolic dimensions by name, each with its argument name, and the
-      argument names of the generated function: sizes first, then parameters.
+    - Returns: the parameters, the symbolic dimensions and strides by name, each with its argument
+      name, and the argument names of the generated function: sizes first, then parameters.
     """
     expressions = writer.expressions
     parameters: list[Parameter] = []
     sizes: dict[str, str] = {}
     names: list[str] = []
-    dimensions = {
-        extent.__chandle__(): extent
-        for var in func.params
-        if isinstance(var.ty, tirx.BufferType)
-        for extent in _variables_in(var.ty.shape)
-    }
+    types = [var.ty for var in func.params if isinstance(var.ty, tirx.BufferType)]
+    extents = {var.__chandle__() for type in types for var in _variables_in(type.shape)}
+    parts = [type.shape for type in types] + [_places(type) for type in types]
+    dimensions = {var.__chandle__(): var for part in parts for var in _variables_in(part)}
     named = dict(zip(dimensions, unique_names(list(dimensions.values())), strict=True))
     for handle, extent in dimensions.items():
         type = scalar_type(extent.ty.dtype)
         sizes[named[handle]] = code = expressions.fresh("n")
-        expressions.variables[handle] = Value(code, type, True, 0, type.high)
+        low = 0 if handle in extents else type.low
+        expressions.variables[handle] = Value(code, type, True, low, type.high)
     for var, name in zip(func.params, unique_names(func.params), strict=True):
         code = expressions.fresh("p")
         names.append(code)
@@ -87,12 +90,21 @@ def declare_parameters(
             shape = tuple(_extent(extent, named) for extent in var.ty.shape)
             buffer = writer.declare(var, code)
             codes = tuple(extent.code for extent in buffer.shape)
-            parameters.append(Parameter(name, buffer.type, shape, codes))
+            param = Parameter(name, buffer.type, shape, codes)
+            places = [expressions.static(part, "a stride").code for part in _places(var.ty)]
+            param.strides, param.offset = tuple(places[:-1]), places[-1]
+            parameters.append(param)
         else:
             type = scalar_type(var.ty.dtype)
             parameters.append(Parameter(name, type, None))
             expressions.variables.setdefault(var.__chandle__(), Value(code, type))
     return parameters, sizes, [*sizes.values(), *names]
+
+
+def _places(type: Any) -> list[Any]:
+    """Return the strides of a buffer, if it has any, and its offset."""
+    offset = prim.IntImm("int64", 0) if type.elem_offset is None else type.elem_offset
+    return [*(type.strides or ()), offset]
 
 
 def _variables_in(shape: Any) -> list[Any]:

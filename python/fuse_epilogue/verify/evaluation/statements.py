@@ -10,6 +10,7 @@ from tvm.ir import Call, Var, prim
 
 from .expressions import ExpressionWriter
 from .integers import static_int
+from .layouts import overlap
 from .scalar_ops import offset
 from .scalars import EvaluationError, UnsupportedError, scalar_type
 from .values import Buffer, Value
@@ -185,6 +186,10 @@ class StatementWriter:
         name = self.expressions.fresh("b")
         buffer = self.declare(var, name)
         buffer.owned = True
+        strides = [int(one) for one in var.ty.strides or () if isinstance(one, prim.IntImm)]
+        extents = [extent.low if extent.low == extent.high else 2 for extent in buffer.shape]
+        if len(strides) == len(extents) and overlap(strides, extents):
+            raise UnsupportedError(f"the elements of '{var.name}' share places by its strides")
         count = "*".join(extent.code for extent in buffer.shape) or "1"
         self.line(f"{name} = [POISON]*({count})")
 
