@@ -1,4 +1,4 @@
-"""Problems on Trainium without a choice of fusion: rows in stages, attention, 2-D convolutions."""
+"""Problems on Trainium without a choice of fusion: rows in stages, attention, windows of images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.problems.cost import Weights
 from fuse_epilogue.planner.problems.request import Request
 from fuse_epilogue.planner.problems.space import Points
-from fuse_epilogue.planner.problems.trainium import find_attention, find_conv2d, find_row_stages
+from fuse_epilogue.planner.problems.trainium import (
+    find_attention,
+    find_conv2d,
+    find_row_stages,
+    find_windows,
+)
 from fuse_epilogue.workloads import depthwise_conv1d
 from test_kernels_attention import drawn, function, reference
 from test_schedules_neuron_attention import written_out
@@ -46,6 +51,18 @@ def conv2d(stride: int = 1) -> Any:
     return te.create_prim_func([x, w, bias, topi.nn.relu(topi.add(out, bias))])
 
 
+def depthwise2d() -> Any:
+    x, w = te.placeholder((2, 130, 12, 11), name="x"), te.placeholder((130, 1, 3, 3), name="w")
+    bias = te.placeholder((130, 1, 1), name="bias")
+    out = topi.nn.depthwise_conv2d_nchw(x, w, 2, 1, 1)
+    return te.create_prim_func([x, w, bias, topi.nn.relu(topi.add(out, bias))])
+
+
+def pool() -> Any:
+    x = te.placeholder((2, 130, 12, 10), name="x")
+    return te.create_prim_func([x, topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (0,) * 4, "max")])
+
+
 def softmax_of(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -63,7 +80,10 @@ def convolved(x: np.ndarray, w: np.ndarray, bias: np.ndarray, stride: int) -> np
     for i in range(3):
         for j in range(3):
             window = padded[:, :, i::stride, j::stride][:, :, :rows, :columns]
-            total += np.einsum("nchw,oc->nohw", window, w[:, :, i, j])
+            if w.shape[1] == 1:
+                total += window * w[:, 0, i, j, None, None]
+            else:
+                total += np.einsum("nchw,oc->nohw", window, w[:, :, i, j])
     return np.maximum(total + bias, 0)
 
 
@@ -84,7 +104,21 @@ SMALL: dict[str, tuple[Any, Any, Any, Callable[..., np.ndarray]]] = {
         conv2d(2),
         lambda *a: convolved(*a, 2),
     ),
+    "windows": (
+        find_windows,
+        schedules.neuron.Windows2d,
+        depthwise2d(),
+        lambda *a: convolved(*a, 2),
+    ),
+    "windows, pooled": (
+        find_windows,
+        schedules.neuron.Windows2d,
+        pool(),
+        lambda x: x.reshape(2, 130, 6, 2, 5, 2).max((3, 5)),
+    ),
 }
+#: The rules that take no promise of finite data.
+FOR_ANY_DATA = (schedules.neuron.RowStages, schedules.neuron.Windows2d)
 
 
 def problem(name: str, machine: str = "trn2") -> Any:
@@ -130,9 +164,11 @@ def test_every_value_of_every_variable_is_right(name: str) -> None:
     assert len(sources) > 1
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [each if "pooled" in each else pytest.param(each, marks=pytest.mark.full) for each in SMALL],
+)
 def test_a_plan_is_no_worse_than_the_rule(name: str, machine: str) -> None:
     _, rule, func, _ = SMALL[name]
     plan = fuse_epilogue.plan(func, machine, finite=True)
@@ -140,7 +176,7 @@ def test_a_plan_is_no_worse_than_the_rule(name: str, machine: str) -> None:
     kernel.check(machine)
     latency = kernel.predict(machine).latency_ms
     assert plan.cost == pytest.approx(latency * 1e-3)
-    by_rule = rule() if rule is schedules.neuron.RowStages else rule(finite=True)
+    by_rule = rule() if rule in FOR_ANY_DATA else rule(finite=True)
     assert latency <= neuron.emit(by_rule.apply(func, machine)).predict(machine).latency_ms * (
         1 + 1e-9
     )
@@ -205,7 +241,9 @@ def reduced(count: int) -> Any:
 def test_other_functions_are_none() -> None:
     request = Request(softmax(), MACHINES["trn2"])
     assert find_attention(request) is None and find_conv2d(request) is None
-    assert find_row_stages(Request(conv2d(), MACHINES["trn2"])) is None
+    assert find_windows(request) is None
+    for found in (find_row_stages, find_windows):
+        assert found(Request(conv2d(), MACHINES["trn2"])) is None
 
 
 # ---- What a caller may permit --------------------------------------------------------------------

@@ -158,6 +158,7 @@ NEURON_CORE = Backend(
             ("images", "out_channels", "rows", "columns", "channels", "taps"),
             trainium.find_conv2d,
         ),
+        Kind("windows", ("images", "channels", "rows", "columns", "taps"), trainium.find_windows),
         Kind("row stages", ("matrices", "m", "n"), trainium.find_row_stages),
     ),
     fusions=ON_TRAINIUM,

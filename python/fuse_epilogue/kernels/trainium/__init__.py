@@ -6,6 +6,7 @@ product.py, read_product.py, product_blocks.py      products of matrices
 depthwise.py, depthwise_tiles.py, depthwise_blocks.py, ladder.py    depthwise convolutions
 conv2d.py, read_conv2d.py, conv2d_blocks.py         2-D convolutions
 windows.py, read_windows.py, window_tiles.py        2-D depthwise convolutions and poolings
+read_images.py                                      shared by these two
 attention.py, attention_blocks.py                   attention
 row_reduction.py, row_blocks.py                     one reduction of rows; elementwise work
 row_stages.py, read_row_stages.py, spread_rows.py   several reductions of rows: softmax, norms

@@ -137,14 +137,13 @@ class _Writer:
     def _block(self, start: int, rows: int, image: Any) -> None:
         """Write some rows of the result; they begin at `start`, of the first of many in a loop."""
         found = self.found
-        stride, dilation = found.strides[0], found.dilations[0]
+        stride = found.strides[0]
 
         def first(at: At) -> Any:
             return at["block"] * self.rows + start if "block" in at else start
 
         if image is None:
-            needed = (rows - 1) * stride + (found.tap_row.extent - 1) * dilation + 1
-            image = self._image(lambda at: first(at) * stride, needed, "rows")
+            image = self._image(lambda at: first(at) * stride, found.rows_for(rows), "rows")
 
             def top(at: At) -> Any:
                 return 0
@@ -195,8 +194,7 @@ class _Writer:
             return at["n"], channel + at["o"], first(at) + at["h"], at["w"]
 
         def own(load: Any, at: At) -> Any:
-            axes = (found.image, found.out_channel, found.row, found.column)
-            table = {axis.var: value for axis, value in zip(axes, place(at), strict=True)}
+            table = {axis.var: value for axis, value in zip(found.axes, place(at), strict=True)}
             return substitute(substitute(load, table), writer.parameters)
 
         tiles = {}

@@ -18,15 +18,7 @@ from ...rewrites.step import NotRewritten
 from ...tir.build import replace
 from ...tir.expressions import is_zero
 from ...tir.walk import loads, same, substitute, uses
-from .read_conv2d import (
-    check_other,
-    followed,
-    image_of,
-    is_at,
-    one_reduction,
-    padding_before,
-    step_of,
-)
+from .read_images import Images, check_other, fields_of, is_at, one_reduction
 from .tiles import FLOATS
 
 #: How the elements of a window are combined.
@@ -34,52 +26,17 @@ COMBINED = {prim.Add: "add", prim.Max: "maximum", prim.Min: "minimum"}
 
 
 @dataclass(frozen=True)
-class Windows:
-    """A reduction of windows that can be scheduled; expressions are in the axes of its results.
+class Windows(Images):
+    """A reduction of windows that can be scheduled.
 
-    - `image`, `out_channel`, `row`, `column`: the axes of the result, in its order.
-    - `tap_rows`, `tap_columns`: size of a window.
-    - `shape`: shape of the images with their padding.
-    - `strides`, `dilations`: values for rows and columns.
-    - `padded` (Expr): an element of an image, in `places`.
     - `combine` (type): `prim.Add`, `prim.Max` or `prim.Min`.
     - `init` (Expr): a constant.
-    - `weight` (tvm.ir.TensorLoad or None): in `out_channel` and `taps`.
-    - `taps`: variables of the place in a window.
-    - `sum` (tvm.ir.Var): a finished reduction in `result`.
-    - `result`: Expr.
-    - `output`: tvm.tirx.Buffer.
+    - `weight` (tvm.ir.TensorLoad or None): in `out_channel`, `tap_row` and `tap_column`.
     """
 
-    func: tirx.PrimFunc
-    image: Axis
-    out_channel: Axis
-    row: Axis
-    column: Axis
-    tap_rows: int
-    tap_columns: int
-    shape: tuple[int, ...]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    padded: Any
-    places: tuple[Any, ...]
     combine: Any
     init: Any
     weight: Any
-    taps: tuple[Any, Any]
-    sum: Any
-    result: Any
-    output: Any
-
-    @property
-    def dtype(self) -> str:
-        """Type of the images."""
-        return str(self.padded.ty.dtype)
-
-    @property
-    def others(self) -> dict[str, Any]:
-        """The loads that results depend on besides reductions, by their text."""
-        return {str(load): load for load in loads(self.result)}
 
 
 _NO_WINDOWS = "it is not one 2-D depthwise convolution or pooling in layout NCHW"
@@ -94,43 +51,19 @@ def find_windows(func: tirx.PrimFunc) -> Windows:
     program, place = one_reduction(func, _NO_WINDOWS)
     sums = program.stages[place]
     combine, x, weight = _parts(sums)
-    before = padding_before(program, place)
     image, channel, row, column = sums.axes
     x, weight = (_without_units(load, sums) for load in (x, weight))
     if not is_at(x, (image, channel)):
         raise NotRewritten(f"{_NO_WINDOWS}: its windows are not of the result's channel")
     taps = [_tap(index, sums) for index in x.indices[2:]]
-    own = [step_of(x.indices[2 + at], (row, column)[at], taps[at]) for at in range(2)]
+    fields = fields_of(func, program, place, x, taps)
     inner = {axis.var for axis in sums.reduced if axis.extent > 1}
     if inner != {tap.var for tap in taps if tap.extent > 1}:
         raise NotRewritten(f"{_NO_WINDOWS}: it reduces more than rows and columns of a window")
     if weight is not None and uses(weight, image.var, row.var, column.var):
         raise NotRewritten(f"{_NO_WINDOWS}: its weights are not those of a channel")
-    total = tirx.Var("sum", str(sums.output.dtype))
-    output, result = followed(program, place, total)
-    result = replace(result, prim.Cast, lambda cast: _divisor(cast, sums))
-    padded, places = image_of(x, before, str(row.var.ty.dtype))
-    found = Windows(
-        func=func,
-        image=image,
-        out_channel=channel,
-        row=row,
-        column=column,
-        tap_rows=taps[0].extent,
-        tap_columns=taps[1].extent,
-        shape=tuple(int(size) for size in x.source.ty.shape),
-        strides=(own[0][0], own[1][0]),
-        dilations=(own[0][1], own[1][1]),
-        padded=padded,
-        places=places,
-        combine=combine,
-        init=sums.init,
-        weight=weight,
-        taps=(taps[0].var, taps[1].var),
-        sum=total,
-        result=result,
-        output=output,
-    )
+    fields["result"] = replace(fields["result"], prim.Cast, lambda cast: _divisor(cast, sums))
+    found = Windows(**fields, combine=combine, init=sums.init, weight=weight)
     _check(found)
     return found
 
@@ -191,7 +124,6 @@ def _check(found: Windows) -> None:
         raise NotRewritten(f"its weights hold {found.weight.source.ty.dtype}")
     for load in found.others.values():
         check_other(found, load)
-    axes = [axis.var for axis in (found.image, found.out_channel, found.row, found.column)]
     numbers = replace(found.result, TensorLoad, lambda load: tirx.const(0, load.ty.dtype))
-    if uses(numbers, *axes):
+    if uses(numbers, *(axis.var for axis in found.axes)):
         raise NotRewritten("what follows its windows depends on a result's place")

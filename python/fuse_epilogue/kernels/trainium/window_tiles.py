@@ -65,13 +65,14 @@ class _Writer:
         found, writer = self.found, self.writer
         spans = {"p": Span(section.size, "P"), "q": Span(section.count)}
         if found.weight is not None:
-            sizes = found.tap_rows, found.tap_columns
+            axes = found.tap_row, found.tap_column
+            sizes = tuple(axis.extent for axis in axes)
             shape = (section.size, section.count, *sizes)
             tile = writer.tile("weight_tile", shape, str(found.weight.source.ty.dtype))
             taps = {"kh": Span(sizes[0]), "kw": Span(sizes[1])}
             with writer.block("weight_tile", {**spans, **taps}) as at:
                 values = {found.out_channel.var: self._channel(section, at)}
-                values |= dict(zip(found.taps, (at["kh"], at["kw"]), strict=True))
+                values |= {axes[0].var: at["kh"], axes[1].var: at["kw"]}
                 value = self._placed(found.weight, values)
                 T.buffer_store(tile, value, [at["p"], at["q"], at["kh"], at["kw"]])
             self.weights[section.start] = tile
@@ -99,8 +100,7 @@ class _Writer:
     def _image(self, channels: Section, rows: Section) -> Any:
         """Write how rows of an image come on the chip, with what pads them."""
         found, writer = self.found, self.writer
-        count = (rows.size - 1) * found.strides[0] + (found.tap_rows - 1) * found.dilations[0] + 1
-        shape = (channels.size, count, found.shape[3])
+        shape = (channels.size, found.rows_for(rows.size), found.shape[3])
         tile = writer.tile("x_tile", shape, found.dtype)
         spans = {"p": Span(shape[0], "P"), "h": Span(shape[1]), "w": Span(shape[2])}
         with writer.block("x_tile", spans, "gpsimd") as at:
@@ -115,7 +115,9 @@ class _Writer:
         found, writer = self.found, self.writer
         shape = (channels.size, rows, found.column.extent)
         total = writer.tile("total", shape, "float32")
-        taps = [(kh, kw) for kh in range(found.tap_rows) for kw in range(found.tap_columns)]
+        taps = [
+            (kh, kw) for kh in range(found.tap_row.extent) for kw in range(found.tap_column.extent)
+        ]
         for tap in taps:
             first = tap == taps[0]
             with self._block("total", shape, self.first if first else "") as at:
@@ -133,14 +135,14 @@ class _Writer:
         found = self.found
         size = int(image.shape[1])
         across = self._combined(
-            "across", (channels, size, found.column.extent), found.tap_columns,
+            "across", (channels, size, found.column.extent), found.tap_column.extent,
             lambda at, tap: image[
                 at["p"], at["h"], at["w"] * found.strides[1] + tap * found.dilations[1]
             ],
             None,
         )  # fmt: skip
         return self._combined(
-            "total", (channels, rows, found.column.extent), found.tap_rows,
+            "total", (channels, rows, found.column.extent), found.tap_row.extent,
             lambda at, tap: across[
                 at["p"], at["h"] * found.strides[0] + tap * found.dilations[0], at["w"]
             ],
@@ -184,8 +186,7 @@ class _Writer:
             name = f"{load.source.name}_tile"
             tiles[text] = writer.tile(name, shape, str(load.ty.dtype))
             with self._block(name, shape, "") as at:
-                axes = (found.image, found.out_channel, found.row, found.column)
-                values = {axis.var: by for axis, by in zip(axes, place(at), strict=True)}
+                values = {axis.var: by for axis, by in zip(found.axes, place(at), strict=True)}
                 value = self._placed(load, values)
                 T.buffer_store(tiles[text], value, [at["p"], at["h"], at["w"]])
         made = total

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import s_tir, tirx
 
@@ -23,7 +24,7 @@ from .rule import NeuronRule
 from .tiles import best
 
 #: Bytes of a partition that the tiles of a block of rows may take.
-_BYTES = 64 * 1024
+BLOCK_BYTES = 64 * 1024
 
 
 class Windows2d(NeuronRule):
@@ -44,11 +45,10 @@ class Windows2d(NeuronRule):
 
     def _choose(self, func: tirx.PrimFunc, core: Machine) -> Choice:
         try:
-            found = find_windows(func)
-            candidates = list(tilings(found))
+            found = match_windows(func)
         except NotRewritten as why:
             return Choice("", str(why))
-        return best(core, ((str(each), scheduled(found, each)) for each in candidates))
+        return best(core, ((str(each), scheduled(found, each)) for each in tilings(found)))
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,41 @@ class Tiling:
         return f"blocks of {self.rows} rows, the first tap on the {engine} engine"
 
 
+def match_windows(func: tirx.PrimFunc) -> Windows:
+    """Return the windows of a function, of which SBUF holds a row at least.
+
+    - Raises NotRewritten: it computes something else, or its rows are too long.
+    """
+    found = find_windows(func)
+    if most_rows(found) == 0:
+        raise NotRewritten(f"a row of its images takes more than {BLOCK_BYTES // 1024} KiB of SBUF")
+    return found
+
+
 def tilings(found: Windows) -> Iterator[Tiling]:
     """Yield candidates: as many rows as fit, and parts of them, so that several are in flight."""
     most = most_rows(found)
-    if most == 0:
-        raise NotRewritten(f"a row of its images takes more than {_BYTES // 1024} KiB of SBUF")
     for rows in sorted({most, -(-most // 2), -(-most // 4)}, reverse=True):
-        for by_vector in (False, True):
-            yield Tiling(rows, by_vector)
+        yield Tiling(rows, False)
+        if found.weight is not None:
+            yield Tiling(rows, True)
+
+
+def block_bytes(found: Windows, rows: Any) -> Any:
+    """Return how many bytes of a partition the tiles of some rows of the result take.
+
+    Images, and perhaps what their rows are combined to; sums, results and operands.
+    """
+    others = sum(uses_row(found, load) for load in found.others.values())
+    width = 4 * max(found.shape[3], found.column.extent)
+    return width * (2 * found.rows_for(rows) + rows * (2 + others))
 
 
 def most_rows(found: Windows) -> int:
     """Return how many rows of the result a block has at most, 0 if not one fits."""
-    width = 4 * max(found.shape[3], found.column.extent)
-    window = (found.tap_rows - 1) * found.dilations[0] + 1
-    others = sum(uses_row(found, load) for load in found.others.values())
-    # Images, and perhaps what their rows are combined to; sums, results and operands.
-    stride = 2 * found.strides[0]
-    rows = (_BYTES // width - 2 * window + stride) // (stride + 2 + others)
-    return max(0, min(int(found.row.extent), int(rows)))
+    least, step = (block_bytes(found, rows) for rows in (0, 1))
+    fit = (BLOCK_BYTES - least) // (step - least)
+    return max(0, min(int(found.row.extent), int(fit)))
 
 
 def uses_row(found: Windows, load: object) -> bool:

@@ -6,6 +6,7 @@ from .depthwise import find_conv
 from .product import find_product, find_products
 from .row_reduction import find_rows
 from .row_stages import find_row_stages
+from .windows import find_windows
 
 __all__ = [
     "find_attention",
@@ -15,4 +16,5 @@ __all__ = [
     "find_products",
     "find_row_stages",
     "find_rows",
+    "find_windows",
 ]

@@ -95,8 +95,7 @@ class TrainiumConv2d(Predicted):
         found, size = self.found, ITEMSIZE[self.dtype]
         weights = self._tiles * self.sizes["taps"] * self.sizes["out_channels"] * size
         row = self._tiles * found.shape[3] * size
-        window = (points["block"] - 1) * found.strides[0]
-        window = window + (found.tap_row.extent - 1) * found.dilations[0] + 1
+        window = found.rows_for(points["block"])
         used: np.ndarray = weights + row * np.where(points["load"] > 0, found.shape[2], window)
         return used
 
@@ -107,8 +106,7 @@ class TrainiumConv2d(Predicted):
         down, blocks = -(-out_channels // PARTITIONS), -(-rows // points["block"])
         weights = size_of(found.weight.source)
         moved = size_of(found.output) + weights
-        window = (points["block"] - 1) * found.strides[0]
-        window = window + (found.tap_row.extent - 1) * found.dilations[0] + 1
+        window = found.rows_for(points["block"])
         loaded = np.where(points["load"] > 0, found.shape[2], blocks * window)
         image = images * found.shape[1] * loaded * found.shape[3] * ITEMSIZE[self.dtype]
         passes = FLOAT32_PASSES if self.dtype == "float32" else 1
