@@ -143,6 +143,43 @@ def test_what_no_kernel_computes_is_named_and_computed_by_the_processor() -> Non
     assert total.tolist() == [7, 7, 7, 10]
 
 
+def test_the_processor_computes_functions_that_call_others() -> None:
+    """Such a function has no stores that say which of its parameters are results."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((3, 9), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            found = builder.emit(relax.op.topk(x, 4, ret_type="both"))
+            out = builder.emit_output(found)
+        builder.emit_func_output(out)
+    package = fuse_epilogue.compile(builder.get(), "trn2")
+    data = np.random.default_rng(0).permutation(27).astype("float32").reshape(3, 9)
+    values, places = package(data)
+    np.testing.assert_array_equal(values, -np.sort(-data)[:, :4])
+    np.testing.assert_array_equal(places, np.argsort(-data)[:, :4])
+
+
+def test_squares_powers_and_extremes_of_16_bits_have_kernels() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((5, 70), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            op, wide = relax.op, builder.emit(relax.op.astype(x, "float32"))
+            square = builder.emit(op.power(op.add(wide, relax.const(1.0)), relax.const(2.0)))
+            cube = builder.emit(op.power(op.abs(square), relax.const(1.5)))
+            results = [op.power(x, relax.const(2, "float16")), cube, op.max(x, 1), op.min(x, 0)]
+            out = builder.emit_output(relax.Tuple([builder.emit(each) for each in results]))
+        builder.emit_func_output(out)
+    package = fuse_epilogue.compile(builder.get(), "trn2")
+    assert package.not_on_trainium == ()
+    data = np.random.default_rng(0).normal(size=(5, 70)).astype("float16")
+    squared, cube, most, least = package(data)
+    np.testing.assert_array_equal(squared, data * data)
+    np.testing.assert_allclose(cube, np.abs(data.astype("float32") + 1) ** 3, rtol=1e-5)
+    np.testing.assert_array_equal(most, data.max(1))
+    np.testing.assert_array_equal(least, data.min(0))
+
+
 def test_only_what_is_missing_is_said_of_a_function_without_a_kernel() -> None:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 8, 6, 6), "float32"))

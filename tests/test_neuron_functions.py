@@ -147,6 +147,13 @@ def test_loops_of_the_machine(end: str, loop: str, expected: int) -> None:
     assert read(n)[0, 0] == expected
 
 
+def test_a_register_is_no_size() -> None:
+    loop = "nl.fori_loop(0, 2, lambda k: nisa.memset(total[:, nl.ds(k, 1)], 0))"
+    read = neuron.load(kernel(LOOP.format(end="pass", loop=loop), "n"))
+    with pytest.raises(neuron.KernelError, match=r"use \.ap\(\.\.\., scalar_offset=register\)"):
+        read(np.array([[5]], "int32"))
+
+
 def test_a_body_returns_its_condition() -> None:
     read = neuron.load(kernel(LOOP.format(end="pass", loop="nl.while_loop(held, body)"), "n"))
     with pytest.raises(neuron.KernelError, match="its body returns one"):

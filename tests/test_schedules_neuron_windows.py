@@ -144,14 +144,23 @@ def wide(columns: int) -> Any:
     return te.create_prim_func([x, topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max")])
 
 
+def padded(shown: bool) -> Any:
+    """A pooling of a padded image, which may be a result, too."""
+    x = te.placeholder((1, 4, 6, 6))
+    padding = topi.nn.pad(x, (0, 0, 1, 1))
+    made = topi.nn.pool2d(padding, (2, 2), (2, 2), (1, 1), (0, 0, 0, 0), "max")
+    return te.create_prim_func([x, *([padding] if shown else []), made])
+
+
 @pytest.mark.parametrize(
     ("func", "twin", "why"),
     [
         (with_filters(2), with_filters(1), "its windows are not of the result's channel"),
         (average(1), average(0), "what follows its windows depends on a result's place"),
         (wide(20000), wide(2000), "a row of its images takes more than 64 KiB"),
+        (padded(True), padded(False), "more than padding comes before its reduction"),
     ],
-    ids=["filters", "average", "wide"],
+    ids=["filters", "average", "wide", "two results"],
 )
 def test_refused(func: Any, twin: Any, why: str) -> None:
     assert why in Windows2d().choose(func, "trn2").why

@@ -16,6 +16,9 @@ from ...tir.walk import handle, same, substitute
 from .row_blocks import MATRICES, RowWork
 from .tiles import axis_loads, is_fixed
 
+#: Reductions that are one of their values: they round nothing, whatever their type.
+_EXTREMES = (prim.Max, prim.Min)
+
 
 @dataclass(frozen=True)
 class Stages(RowWork):
@@ -118,7 +121,8 @@ def _on_axes(stage: Stage, axes: dict[str, Axis]) -> Stage:
         elif any(axis is each for each in stage.reduced):
             table[axis.var] = column.var
     (store,) = stage.stores
-    if stage.reduced and str(store.buffer.dtype) != "float32":
+    rounds = str(store.buffer.dtype) != "float32" and not isinstance(stage.value, _EXTREMES)
+    if stage.reduced and rounds:
         raise NotRewritten(f"its block '{stage.name}' sums up in {store.buffer.dtype}")
     changed = Store(
         store.buffer,

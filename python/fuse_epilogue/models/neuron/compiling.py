@@ -72,6 +72,9 @@ def _with_pieces(graph: Graph, parts: Mapping[str, Sequence[Piece]]) -> Graph:
         if not step.function:
             steps.append(step)
             continue
+        if len(parts[step.function]) == 1:
+            steps.append(replace(step, function=parts[step.function][0].name))
+            continue
         params = graph.functions[step.function].params
         names = dict(zip(map(handle, params), (*step.inputs, *step.outputs), strict=True))
         for piece in parts[step.function]:

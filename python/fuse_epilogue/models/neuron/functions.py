@@ -28,6 +28,7 @@ from ...recognize.inlining import simplified_indices
 from ...schedules import neuron_rules
 from ...tir.build import with_fields
 from ...tir.nest import all_names, child_names, statements
+from ...tir.walk import parts_of
 from ...transform.chosen import without_name
 
 #: The kind of a function that is computed by the processor.
@@ -135,7 +136,7 @@ def _parts(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> list[_Ma
     if whole.kernel is None and not (simple := _simplified(func)).same_as(func):
         again = _made(simple, core, permitted)
         whole, func = (again, simple) if again.kernel is not None else (whole, func)
-    count = len(statements(func.body.block.body)) if _has_root(func) else 1
+    count = len(statements(func.body.block.body)) if _is_known(func) else 1
     if whole.kernel is not None or count < 2 or not _has_floats(func):
         return [whole]
     for first in range(count - 1, 0, -1):
@@ -150,6 +151,11 @@ def _parts(func: tirx.PrimFunc, core: Machine, permitted: Permitted) -> list[_Ma
 
 def _has_root(func: tirx.PrimFunc) -> bool:
     return isinstance(func.body, s_tir.SBlockRealize)
+
+
+def _is_known(func: tirx.PrimFunc) -> bool:
+    """Return whether a function consists of blocks that write by stores alone, not by calls."""
+    return _has_root(func) and not parts_of(func.body, tirx.Evaluate)
 
 
 def _has_floats(func: tirx.PrimFunc) -> bool:

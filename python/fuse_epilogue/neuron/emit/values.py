@@ -116,6 +116,9 @@ class Values:
                         # Correctly rounded everywhere, so it may be computed here.
                         return Number(float(np.sqrt(np.float32(inside.value))), dtype)
                     return Function(_FUNCTIONS[name], inside, dtype)
+                if name == "pow":
+                    base, exponent = (self.expression(arg, block) for arg in expr.args)
+                    return _power(base, exponent, dtype)
                 raise EmitError("expression", block, f"no instruction computes {name}")
         if type(expr) in _BINARY:
             a, b = self.expression(expr.a, block), self.expression(expr.b, block)
@@ -229,6 +232,15 @@ def _is_stored(expr: Any) -> bool:
 
 def _is_zero(expr: Any) -> bool:
     return isinstance(expr, prim.IntImm) and int(expr) == 0
+
+
+def _power(base: Expression, exponent: Expression, dtype: str) -> Expression:
+    """Return a power; a square is rounded once, as a product."""
+    if not isinstance(exponent, Number) or exponent.value != 2:
+        return Binary("power", base, exponent, dtype)
+    if isinstance(base, Load):
+        return Binary("multiply", base, base, dtype)
+    return Function("square", base, dtype)
 
 
 def _clipped(expr: Any) -> tuple[Any, int, int] | None:

@@ -43,6 +43,9 @@ PLAIN = (bool, int, float, str, tuple, list, dict, set, range)
 
 def integer(value: Any) -> int:
     """Return an integer, and nothing else."""
+    if isinstance(value, Register):
+        instead = "where a view begins, use .ap(..., scalar_offset=register)"
+        raise unsupported("a register where an integer is needed", instead)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Refused("language", "an integer is needed here")
     return value
