@@ -71,8 +71,13 @@ REFUSED = {
     ),
 }
 
+#: The bits that any of the keys has.
+any_bit = te.comm_reducer(lambda a, b: a | b, lambda dtype: tirx.const(0, dtype), name="any_bit")
+
 ACCEPTED = {
     "a bounded maximum": Chain(te.max, te.max, lambda x, m: te.min(x, m)),
+    "a factor of bits": Chain(any_bit, te.sum, lambda x, m: x * m),
+    "a factor twice": Chain(te.sum, te.sum, lambda x, m: x * m * m),
     "a factor after a store": Chain(
         te.max,
         te.sum,

@@ -58,9 +58,11 @@ void LawChecks::CheckKnownStart(const CascadeStage& carrier) const {
                                  "of such values alone");
 }
 
-// (x / r)^2 must not become x^2 / r^2, which overflows; after rolling, all is at most 1.
+// (x / r)^2 must not become x^2 / r^2, which overflows; after rolling, all is at most 1. Integers
+// wrap, however many factors are taken out.
 void LawChecks::CheckPowers(const std::vector<const RowFactor*>& deferred,
                             const std::vector<const RowFactor*>& rolled) const {
+  if (!IsFloat(DTypeOf(stage_.term))) return;
   for (const RowFactor* factor : rolled) {
     if (factor->kind == FactorKind::kExponential) return;
   }

@@ -22,6 +22,9 @@ _COMBINERS: dict[str, Any] = {
     "product": prim.Mul,
     "max": prim.Max,
     "min": prim.Min,
+    "bit-wise and": prim.BitwiseAnd,
+    "bit-wise or": prim.BitwiseOr,
+    "bit-wise xor": prim.BitwiseXor,
 }
 
 
