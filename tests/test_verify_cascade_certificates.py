@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 from tvm.ir import Call, Range, prim
+from tvm.s_tir import Schedule
 
 from cascade_by_hand import WRONG, ByHand, Form, by_hand
 from cascades import ACCEPT, BY_NAME, EITHER, Cascade
@@ -242,6 +243,23 @@ def test_certificate_of_the_primitive_is_proved(case: Cascade) -> None:
     assert len(verdict.claims) == 6
     names = [stage.name for stage in report.certificate.stages]
     assert [verdict.reduction, *verdict.epilogues] == names
+
+
+@pytest.mark.cpp
+@pytest.mark.parametrize("choose", [tirx.Select, tirx.if_then_else])
+def test_mask_of_bools_is_proved(choose: Callable[..., Any]) -> None:
+    """A bool is 0 or 1: what is hidden, and what is not, are all there is."""
+    x, shown = te.placeholder((3, 9), name="x"), te.placeholder((3, 9), "bool", name="shown")
+    k, j = te.reduce_axis((0, 9), "k"), te.reduce_axis((0, 9), "j")
+    lowest, none = tirx.const(-math.inf, "float32"), tirx.const(0.0, "float32")
+    z = te.compute((3, 9), lambda i, k: choose(shown[i, k], x[i, k], lowest), name="z")
+    m = te.compute((3,), lambda i: te.max(z[i, k], axis=k), name="m")
+    e = te.compute((3, 9), lambda i, j: choose(shown[i, j], te.exp(x[i, j] - m[i]), none), name="e")
+    s = te.compute((3,), lambda i: te.sum(e[i, j], axis=j), name="s")
+    sch = Schedule(te.create_prim_func([x, shown, s]))
+    before = sch.mod["main"]
+    report = sch.fuse_cascaded_reductions("s", factor=4)
+    check_certificate(before, sch.mod["main"], report.certificate)
 
 
 @pytest.mark.cpp

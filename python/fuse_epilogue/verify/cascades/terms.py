@@ -148,7 +148,9 @@ class Program:
         if stored is not None:
             value, axes = stored
             return self.terms(axes).number(value)
-        return self.arithmetic.field.atom(("load", key), indices)
+        field = self.arithmetic.field
+        is_bool = str(expr.source.ty.dtype.dtype) == "bool"
+        return (field.condition if is_bool else field.atom)(("load", key), indices)
 
     def stored(self, expr: Any, indices: list[Ratio]) -> tuple[Any, dict[int, Ratio]] | None:
         """Return what an elementwise block has stored where a load reads.
