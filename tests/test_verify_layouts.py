@@ -279,3 +279,34 @@ def test_memory_with_two_names(what: str) -> None:
         fused(before)
     with pytest.raises(CertificateError, match="order: .* two names"):
         checked(fused(before, "opaque-access"))
+
+
+@T.prim_func(s_tir=True)
+def over_its_keys(X: T.Buffer((4, 16), "float32")):
+    with T.sblock("root"):
+        T.reads(X[0:4, 0:16])
+        T.writes(X[0:4, 0:1])
+        D = T.match_buffer(X[0:4, 0:1], (4, 1), "float32", offset_factor=1, strides=(16, 1))
+        top = T.sblock_alloc_buffer((4,), "float32")
+        for i, k in T.grid(4, 16):
+            with T.sblock("top"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    top[vi] = T.min_value("float32")
+                top[vi] = T.max(top[vi], X[vi, vk])
+        for i, k in T.grid(4, 16):
+            with T.sblock("sum"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    D[vi, 0] = T.float32(0)
+                D[vi, 0] += T.exp(X[vi, vk] - top[vi])
+
+
+def test_a_cascade_over_memory_with_two_names() -> None:
+    with pytest.raises(ScheduleError, match=r"\[opaque-access\]"):
+        Schedule(over_its_keys).fuse_cascaded_reductions("sum")
+    sch = Schedule(over_its_keys)
+    with without("opaque-access"):
+        certificate = sch.fuse_cascaded_reductions("sum").certificate
+    with pytest.raises(CertificateError, match="order"):
+        check(over_its_keys, sch.mod["main"], certificate)
