@@ -130,3 +130,15 @@ def test_arrays_of_infinity() -> None:
 
     made = fuse_epilogue.compile(relax_model((3, 2), build=build), host(1))
     assert (made(np.zeros((3, 2), "float32")) == -np.inf).all()
+
+
+def test_phases_of_images_whose_size_has_a_name() -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(-3, 4, (4, 2, 3, 3)).astype("float32")
+    height, width = (tvm.tirx.Var(name, "int64") for name in ("height", "width"))
+    mod = model(weight, (1, 4, height, width), strides=2, padding=1, output_padding=1)
+    assert "_transpose(" not in TransposedConvolutions()(mod).script()
+    made = fuse_epilogue.compile(mod, host(1))
+    for shape in ((1, 1), (1, 5), (7, 2), (17, 9)):
+        x = rng.integers(-3, 4, (1, 4, *shape)).astype("float32")
+        assert np.array_equal(made(x), np.maximum(expected(x, weight, 2, 1, 1, 1), 0))

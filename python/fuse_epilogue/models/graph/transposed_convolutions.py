@@ -17,9 +17,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.sym import Analyzer
 
 from ...tir.walk import operator_name
 from .rewriting import graph_pass, rewritten
@@ -36,8 +37,8 @@ _OPERATORS = {
 def TransposedConvolutions(mod: ir.IRModule) -> ir.IRModule:
     """Compute transposed convolutions of one to three dimensions as convolutions.
 
-    Only where the weights are constant, the sizes of the image are numbers, and every phase has a
-    tap. TVM's own way is left for the others.
+    Only where the weights are constant, and every phase has a tap. TVM's own way is left for the
+    others.
     """
     return rewritten(mod, _Converter)
 
@@ -61,10 +62,9 @@ class _Converter(PyExprMutator):
         data, weight = call.args
         attrs = call.attrs
         layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
-        shape = data.ty.shape
         if layouts != (known[0], known[1], known[0]) or not isinstance(weight, GenericConst):
             return call
-        if shape is None or not all(isinstance(size, tirx.IntImm) for size in list(shape)[1:]):
+        if data.ty.shape is None:
             return call
         taps = zip(list(weight.ty.shape)[2:], attrs.strides, attrs.dilation, strict=True)
         if any(int(size) < int(stride) or int(step) > 1 for size, stride, step in taps):
@@ -78,12 +78,13 @@ class _Converter(PyExprMutator):
         groups = int(attrs.groups)
         strides = [int(each) for each in attrs.strides]
         begins = [int(each) for each in attrs.padding][:rank]
-        sizes = [int(each) for each in list(self.builder_.normalize(call).ty.shape)[2:]]
-        inputs = [int(each) for each in list(data.ty.shape)[2:]]
+        sizes = list(self.builder_.normalize(call).ty.shape)[2:]
+        inputs = list(data.ty.shape)[2:]
         parts = [_phases_of(*each) for each in zip(weight.shape[2:], strides, strict=True)]
-        # As many zeros after the image as the last result needs.
+        # As many zeros after the image as the last result needs, whatever the size of the image is.
+        simplify, equal = Analyzer().simplify, Analyzer().can_prove_equal
         after = [
-            max(part[0].taps - 1, -(-(begin + size) // stride) - each)
+            max(part[0].taps - 1, -(-int(simplify(begin + size - each * stride)) // stride))
             for part, begin, size, stride, each in zip(
                 parts, begins, sizes, strides, inputs, strict=True
             )
@@ -106,10 +107,12 @@ class _Converter(PyExprMutator):
             found.append(result if strides == [1] * rank else emit(relax.op.reshape(result, shape)))
         result = self._in_place(self._joined(found, parts), data.ty.shape[0], strides, counts)
         whole = [count * stride for count, stride in zip(counts, strides, strict=True)]
-        if whole == sizes:
+        if all(map(equal, whole, sizes)):
             return result
         ends = [begin + size for begin, size in zip(begins, sizes, strict=True)]
-        return relax.op.strided_slice(emit(result), list(range(2, 2 + rank)), begins, ends)
+        return relax.op.strided_slice(
+            emit(result), list(range(2, 2 + rank)), begins, ends, assume_inbound=True
+        )
 
     def _joined(self, found: list[Any], parts: list[list[_Phases]]) -> Any:
         """Return results for some phases as one for all, from the last dimension to the first."""
@@ -120,7 +123,7 @@ class _Converter(PyExprMutator):
                 found = [self.builder_.emit(relax.op.concat(each, 2 + axis)) for each in together]
         return found[0]
 
-    def _in_place(self, split: Any, batch: Any, strides: list[int], counts: list[int]) -> Any:
+    def _in_place(self, split: Any, batch: Any, strides: list[int], counts: list[Any]) -> Any:
         """Return phases, which are axes of their own, in their places."""
         emit, rank = self.builder_.emit, len(strides)
         if strides == [1] * rank:
