@@ -80,6 +80,31 @@ def test_sizes_that_differ_from_call_to_call(name: str) -> None:
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
 
 
+def test_sequences_of_a_size_and_a_number() -> None:
+    """Of an input of n + 1 elements, also where another has twice as many as n."""
+
+    def function(x: Any, y: Any) -> Any:
+        return (x[1:] - x[:-1], *y.chunk(2), y.reshape(2, -1).sum(0) + x[1:])
+
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, y: Any) -> Any:
+            return function(x, y)
+
+    n = torch.export.Dim("n", min=1, max=64)
+    compiled = fuse_epilogue.compile(
+        Two().eval(),
+        threads=1,
+        example_inputs=(torch.zeros(6), torch.zeros(10)),
+        dynamic_shapes=({0: n + 1}, {0: 2 * n}),
+    )
+    for size in (5, 1, 33):
+        x, y = torch.randn(size + 1), torch.randn(2 * size)
+        for one, other in zip(compiled(x, y), function(x, y), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"argument 1 of .* not \(2\*n\) with {'n': 5}"):
+        compiled(torch.zeros(6), torch.zeros(12))
+
+
 def test_axes_without_elements() -> None:
     """A sum of nothing is 0, and a scan of nothing reads nothing."""
 

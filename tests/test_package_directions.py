@@ -53,7 +53,8 @@ GROUPS = {
         *("plan_json", "plan_problem", "plans", "choose"),
     ),
     "models": (
-        *("graph", "onnx", "import_refusal", "torch", "tir_main", "importing", "pipeline"),
+        *("graph", "derived_sizes", "onnx", "import_refusal", "torch", "tir_main", "importing"),
+        "pipeline",
         *("signature", "arrays", "report", "manifest", "neuron"),
     ),
     "verify": ("evaluation", "proof", "certificate", "cascades"),

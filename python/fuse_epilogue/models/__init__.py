@@ -9,6 +9,7 @@ a single function.
 #   import_refusal.py                                    the error for what cannot be imported
 #   torch_backend.py, torch_graph.py                     the call as a backend of torch.compile
 #   compiled.py, signature.py, arrays.py, sizes.py       the compiled model
+#   derived_sizes.py                                     inputs of sizes such as 32*d
 #   index_errors.py                                      the error for an index that is outside
 #   report.py, scheduled_report.py                       its table of functions
 #   saved.py, manifest.py, database.py                   files

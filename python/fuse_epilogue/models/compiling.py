@@ -22,6 +22,7 @@ from ..transform.schedule_module import KINDS_OF_TARGETS
 from ..transform.shared_lanes import keeping_lanes, share_lanes
 from .compiled import CompiledModel
 from .database import Database
+from .derived_sizes import with_sizes_computed
 from .pipeline import machine_passes, scheduled
 from .scheduled_report import report_of_scheduled
 from .signature import signature_of
@@ -110,6 +111,7 @@ def _compiled(
     signature = signature_of(mod)
     done = scheduled(with_copies(mod, wanted), schedule, channels_last=channels_last)
     report = report_of_scheduled(done, schedule.target, schedule.threads, wanted)
+    done = with_sizes_computed(done)
     passes = machine_passes()
     with contextlib.ExitStack() as stack:
         if schedule.target.kind.name == "llvm":

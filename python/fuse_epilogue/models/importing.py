@@ -42,6 +42,8 @@ def import_model(
     Returns
     -------
     tvm.ir.IRModule
+        If sizes of the inputs are known only as multiples of names, such as ``32*d``, the last
+        parameter of "main" is the shape of these names.
 
     Raises
     ------

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, relax, tirx
+
+from .derived_sizes import arrays_of, linear
+
+#: A size that is computed from one with a name, as in ``32*d+1``.
+_DERIVED = re.compile(r"(?:(\d+)\*)?([^\s*+-]+)([+-]\d+)?")
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,8 @@ class ArrayType:
     ----------
     name : str
     shape : tuple[int or str, ...]
-        A name stands for a size that may differ from call to call.
+        A name stands for a size that may differ from call to call, as does what is computed from
+        one: ``"32*d"``.
     dtype : str
     """
 
@@ -55,7 +63,7 @@ class Signature:
     def names(self) -> tuple[str, ...]:
         """Names of the sizes of the inputs that may differ from call to call."""
         sizes = [size for each in self.inputs for size in each.shape]
-        return tuple(dict.fromkeys(size for size in sizes if isinstance(size, str)))
+        return tuple(dict.fromkeys(_parts(size)[1] for size in sizes if isinstance(size, str)))
 
     def check(self, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> dict[str, int]:
         """Return the sizes by name, if arguments fit.
@@ -103,7 +111,8 @@ class Signature:
             if not _fits(expected.shape, shape, sizes):
                 given = f"({', '.join(map(str, shape))})"
                 wanted = f"({', '.join(map(str, expected.shape))})"
-                fixed = {name: size for name, size in sizes.items() if name in expected.shape}
+                own = Signature((expected,), ()).names
+                fixed = {name: size for name, size in sizes.items() if name in own}
                 where = f" with {fixed}" if fixed else ""
                 raise ValueError(
                     f"argument {place} of ({expected}) has shape {given}, not {wanted}{where}"
@@ -111,22 +120,40 @@ class Signature:
         return sizes
 
 
+@functools.lru_cache
+def _parts(size: str) -> tuple[int, str, int]:
+    """Return a size as a factor, a name, and what is added.
+
+    >>> _parts("32*d-1")
+    (32, 'd', -1)
+    """
+    found = _DERIVED.fullmatch(size)
+    if found is None:
+        return 1, size, 0
+    factor, name, rest = found.groups()
+    return int(factor or 1), name, int(rest or 0)
+
+
 def _fits(expected: tuple[int | str, ...], shape: Sequence[int], sizes: dict[str, int]) -> bool:
     """Return whether a shape fits; sizes that it gives names to are kept."""
     if len(expected) != len(shape):
         return False
-    return all(
-        (sizes.setdefault(want, size) if isinstance(want, str) else want) == size
-        for want, size in zip(expected, shape, strict=True)
-    )
+    for want, size in zip(expected, shape, strict=True):
+        factor, name, rest = _parts(want) if isinstance(want, str) else (1, "", 0)
+        value, missing = divmod(size - rest, factor)
+        if missing or value < 0 or (sizes.setdefault(name, value) if name else want) != value:
+            return False
+    return True
 
 
 def with_sizes(signature: Signature, sizes: Mapping[str, int]) -> list[tuple[Any, str]]:
     """Return the shapes and types of the inputs for some sizes."""
-    return [
-        (tuple(sizes.get(str(size), size) for size in each.shape), each.dtype)
-        for each in signature.inputs
-    ]
+
+    def known(size: int | str) -> int | str:
+        factor, name, rest = _parts(size) if isinstance(size, str) else (1, "", 0)
+        return factor * sizes[name] + rest if name in sizes else size
+
+    return [(tuple(map(known, each.shape)), each.dtype) for each in signature.inputs]
 
 
 def signature_of(mod: ir.IRModule) -> Signature:
@@ -135,7 +162,7 @@ def signature_of(mod: ir.IRModule) -> Signature:
     - Raises ValueError: an argument or a result is not an array of known rank and type.
     """
     main = mod["main"]
-    inputs = tuple(_array(param.name, param.ty) for param in main.params)
+    inputs = tuple(_array(param.name, param.ty) for param in arrays_of(main))
     result = main.ret_ty
     is_tuple = isinstance(result, relax.TupleType)
     fields = list(result.fields) if is_tuple else [result]
@@ -154,5 +181,15 @@ def _array(name: Any, type_: Any) -> ArrayType:
         raise ValueError(
             f"'{name}' of the model is {type_}: only arrays of known rank and type are supported"
         )
-    shape = tuple(int(size) if isinstance(size, tirx.IntImm) else str(size) for size in type_.shape)
-    return ArrayType(str(name), shape, str(type_.dtype))
+    return ArrayType(str(name), tuple(map(_size, type_.shape)), str(type_.dtype))
+
+
+def _size(size: Any) -> int | str:
+    """Return a size as a number, or as a text: what :func:`_parts` reads, if it is linear."""
+    if isinstance(size, tirx.IntImm):
+        return int(size)
+    found = None if isinstance(size, tirx.Var) else linear(size)
+    if found is None:
+        return str(size)
+    factor, name, rest = found
+    return f"{factor}*" * (factor != 1) + str(name) + f"{rest:+d}" * (rest != 0)

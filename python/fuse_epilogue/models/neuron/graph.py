@@ -23,6 +23,7 @@ from tvm.target import Target
 from ...kernels.trainium.tiles import FLOATS
 from ...neuron.values import numpy_dtype
 from ...tir.walk import handle, operator_name
+from ..derived_sizes import with_sizes_computed
 from ..graph.rewriting import graph_pass, rewritten
 from ..import_refusal import ImportRefusal
 from ..pipeline import function_passes, graph_passes
@@ -80,7 +81,7 @@ def graph_of(mod: ir.IRModule) -> Graph:
             f"the inputs have sizes that may differ from call to call ({', '.join(names)}): for "
             "Trainium sizes are numbers, import the model with numbers"
         )
-    return _Reader(_lowered(mod)).graph()
+    return _Reader(_lowered(with_sizes_computed(mod))).graph()
 
 
 def _lowered(mod: ir.IRModule) -> ir.IRModule:

@@ -15,4 +15,5 @@ recurrent.py                     recurrent layers, as functions of all steps
 mixed_types.py                   operands of several types, with the conversions written out
 constants.py                     arguments and results that are numbers, tensors that are constants
 sizes.py                         names of sizes
+symbols.py                       sizes of torch in Relax, and the importer that knows them
 """

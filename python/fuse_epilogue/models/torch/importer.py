@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tvm import ir, prim, relax
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ..import_refusal import ImportRefusal
 from .constants import constant_converters, with_tensors_only
+from .symbols import ImporterWithSizes
 
 #: Types that values are converted between without another meaning.
 _GROUPS = (
@@ -35,7 +35,7 @@ def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule
     - Raises ValueError: an operator becomes something of another shape or type than in torch.
     """
     exported = with_tensors_only(exported)
-    importer = ExportedProgramImporter()
+    importer = ImporterWithSizes()
     known = {name: _of_node(convert) for name, convert in importer.convert_map.items()}
     known |= converters
     known |= {name: _with_sizes_as_tensors(known[name]) for name in _ARITHMETIC}
@@ -118,18 +118,22 @@ def _with_sizes_as_tensors(convert: Converter) -> Converter:
     return run
 
 
-def _checked(convert: Converter, importer: Any) -> Callable[..., Any]:
+def _checked(convert: Converter, importer: ImporterWithSizes) -> Callable[..., Any]:
     def run(node: Any, _importer: Any = None) -> Any:
-        return _as_in_torch(node, convert(node, importer), importer.block_builder.emit)
+        import torch
+
+        expected = node.meta.get("val")
+        size = importer.sizes.of(expected) if isinstance(expected, torch.SymInt) else None
+        return _as_in_torch(node, convert(node, importer), importer) if size is None else size
 
     return run
 
 
-def _as_in_torch(node: Any, value: Any, emit: Callable[[Any], Any]) -> Any:
+def _as_in_torch(node: Any, value: Any, importer: ImporterWithSizes) -> Any:
     """Return a value of the type that a node has in torch; raise an error if it is another."""
     import torch
 
-    expected = node.meta.get("val")
+    expected, emit = node.meta.get("val"), importer.block_builder.emit
     if not isinstance(expected, torch.Tensor) or not isinstance(value, relax.Expr):
         return value
     if isinstance(value, relax.Call):
@@ -143,6 +147,7 @@ def _as_in_torch(node: Any, value: Any, emit: Callable[[Any], Any]) -> Any:
             f"{node.target} is imported with the shape {tuple(sizes)} instead of "
             f"{tuple(expected.shape)}: not supported"
         )
+    value = _of_known_size(value, expected.shape, importer)
     wanted = str(expected.dtype).removeprefix("torch.")
     dtype = str(found.dtype.dtype)
     if dtype == wanted:
@@ -152,6 +157,23 @@ def _as_in_torch(node: Any, value: Any, emit: Callable[[Any], Any]) -> Any:
             f"{node.target} is imported with the type {dtype} instead of {wanted}: not supported"
         )
     return emit(relax.op.astype(value, wanted))
+
+
+def _of_known_size(value: Any, expected: Any, importer: ImporterWithSizes) -> Any:
+    """Return a value of the shape that torch knows, where Relax knows none or finds another.
+
+    Relax does not know the range of a size, and gives up where two sizes are equal for a reason
+    that it does not find.
+    """
+    found = value.ty.shape
+    if found is not None and all(isinstance(size, prim.IntImm) for size in found):
+        return value
+    sizes = importer.sizes.shape(expected)
+    if sizes is None or (
+        found is not None and all(map(importer.sizes.are_equal, list(found), sizes))
+    ):
+        return value
+    return importer.block_builder.match_cast(value, relax.TensorType(sizes, str(value.ty.dtype)))
 
 
 def _same_shape(found: Any, expected: Any) -> bool:

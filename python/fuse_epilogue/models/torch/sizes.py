@@ -21,11 +21,14 @@ def dimension_names(exported: Any, dynamic_shapes: Any) -> dict[str, tirx.Var]:
     for node, spec in zip(nodes, _leaves(specs), strict=False):
         places = spec.items() if isinstance(spec, dict) else enumerate(spec or ())
         for place, dimension in places:
-            name = getattr(dimension, "__name__", None)
+            # A multiple of a dimension is named as that.
+            name = getattr(getattr(dimension, "root", dimension), "__name__", None)
             size = node.meta["val"].shape[place]
-            symbol = str(getattr(getattr(size, "node", None), "expr", ""))
-            if name and symbol.isidentifier():
-                found.setdefault(symbol, tirx.Var(name, "int64"))
+            symbols = getattr(
+                getattr(getattr(size, "node", None), "expr", None), "free_symbols", ()
+            )
+            if name and len(symbols) == 1:
+                found.setdefault(str(next(iter(symbols))), tirx.Var(name, "int64"))
     return found
 
 

@@ -16,7 +16,11 @@ from tvm import relax
 
 def slice_converters() -> dict[str, Callable[[Any, Any], Any]]:
     """Return by name what ``from_exported_program`` takes as `custom_convert_map`."""
-    return {"slice.Tensor": _slice}
+    return {
+        "slice.Tensor": _slice,
+        "split.Tensor": _split,
+        "split_with_sizes.default": _split,
+    }
 
 
 def _slice(node: Any, importer: Any) -> Any:
@@ -42,6 +46,23 @@ def _slice(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(
         relax.op.strided_slice(x, [dim], [begin], [end], assume_inbound=True)
     )
+
+
+def _split(node: Any, importer: Any) -> Any:
+    """Import parts of a tensor whose size has a name as slices, which are as long as torch says."""
+    x, dim = importer.env[node.args[0]], node.args[2] if len(node.args) > 2 else 0
+    before = node.args[0].meta["val"].shape
+    lengths = importer.sizes.shape([each.shape[dim] for each in node.meta["val"]])
+    if isinstance(before[dim], int) or lengths is None:
+        return importer._split(node)  # noqa: SLF001
+    found, begin = [], 0
+    for length in lengths:
+        part = relax.op.strided_slice(
+            x, [dim % len(before)], [begin], [begin + length], assume_inbound=True
+        )
+        found.append(importer.block_builder.emit(part))
+        begin = begin + length
+    return tuple(found)
 
 
 def _bound(given: Any, default: int, size: Any, extent: Any, env: Any) -> tuple[Any, Any]:
