@@ -169,6 +169,10 @@ def test_every_committed_result_has_a_page(path: Path) -> None:
     assert ".. list-table::" in page
     # None is shown as it is in the file, for want of a page of its own.
     assert path.stem in results.SHOWN
+    # Times and predictions begin with a chart; verdicts are counts.
+    counts = {*benchmarks._GROUPS["Whether it is right"], "neuron_public", "cuda_registers"}
+    above = page[: page.index(".. list-table::")]
+    assert ("<figure" in above or ".. image::" in above) == (path.stem not in counts)
 
 
 def test_figures_are_those_of_the_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from . import charts
 from .numbers import NONE, seconds
 from .rst import prose, table, text, title
 
@@ -66,6 +67,15 @@ def published(data: Data) -> Iterator[str]:
 
 def planned(data: Data) -> Iterator[str]:
     """Yield planned kernels beside floors and public kernels."""
+    yield charts.ratios(
+        "predicted / floor",
+        {
+            ", ".join((row["what"], row["machine"], *row["options"])): (
+                row["predicted_ms"] / row["floor_ms"]
+            )
+            for row in data["kernels"]
+        },
+    )
     yield table(
         (
             "function",
@@ -153,6 +163,11 @@ def ladder(data: Data) -> Iterator[str]:
 
 def plans(data: Data) -> Iterator[str]:
     """Yield costs of plans beside measured times."""
+    losses = {case["name"]: _times(case) for case in data["cases"]}
+    yield charts.ratios(
+        "plan / best measured",
+        {name: times["plan"] / min(times.values()) for name, times in losses.items()},
+    )
     yield title("Cost against the clock", 1)
     yield table(
         (
@@ -213,6 +228,9 @@ def planning(data: Data) -> Iterator[str]:
     """Yield the times of planning."""
     for target, found in data["planning"].items():
         yield title(f"For {target}", 1)
+        yield charts.times(
+            "time of planning", {case["name"]: case["seconds"] for case in found["cases"]}
+        )
         yield table(
             ("function", "points", "evaluated", "in full", "time"),
             [
@@ -243,6 +261,14 @@ def planning(data: Data) -> Iterator[str]:
 
 def kinds(data: Data) -> Iterator[str]:
     """Yield figures of predicted and measured times of kernels of all kinds."""
+    yield charts.ratios(
+        "chosen / best", {name: row["chosen/best"] for name, row in data["workloads"].items()}
+    )
+    yield (
+        f"Rank correlation over all {data['points']} points: {data['rank_correlation']:.3f}. The "
+        f"chosen way is within 5 % of the best for {data['chosen_within_5_percent']} of "
+        f"{len(data['workloads'])}.\n\n"
+    )
     yield table(
         (
             "workload",
@@ -263,11 +289,6 @@ def kinds(data: Data) -> Iterator[str]:
             )
             for name, row in data["workloads"].items()
         ],
-    )
-    yield (
-        f"Rank correlation over all {data['points']} points: {data['rank_correlation']:.3f}. The "
-        f"chosen way is within 5 % of the best for {data['chosen_within_5_percent']} of "
-        f"{len(data['workloads'])}.\n\n"
     )
 
 

@@ -50,6 +50,15 @@ def streams(data: Data) -> Iterator[str]:
     for threads in data["threads"]:
         rows = [row for row in data["results"] if row["threads"] == threads]
         yield title(f"On {threads} thread{'s' if threads > 1 else ''}", 1)
+        yield charts.ratios(
+            "ours / memcpy",
+            {
+                f"{row['case']} {'×'.join(map(str, row['shape']))}, {row['dtype']}": (
+                    row["ours_to"].get("memcpy")
+                )
+                for row in rows
+            },
+        )
         yield table(
             ("what", "type", "ours", "ours / memcpy", "ours / torch", "ours / torch.compile"),
             [
@@ -98,6 +107,13 @@ def primitive(data: Data) -> Iterator[str]:
     for name, result in data["results"].items():
         yield title(name.replace("_", " "), 1)
         medians = result["median_s"]
+        yield charts.ratios(
+            "ours / tvm",
+            {
+                f"{layers} layer{'s' if layers != '1' else ''}": spread
+                for layers, spread in result["ratio_ours_to_tvm"].items()
+            },
+        )
         yield table(
             ("layers", *medians, "ours / tvm"),
             [
@@ -113,6 +129,10 @@ def primitive(data: Data) -> Iterator[str]:
 
 def pass_time(data: Data) -> Iterator[str]:
     """Yield the times of the pass."""
+    yield charts.ratios(
+        "pass / FuseTIR",
+        {f"{row['functions']:,} functions": row["pass/FuseTIR"] for row in data["sizes"].values()},
+    )
     yield table(
         ("functions", "reductions", "fused", "pass", "FuseTIR", "pass / FuseTIR", "pass again"),
         [
@@ -195,6 +215,7 @@ def peers(data: Data) -> Iterator[str]:
 
 def tuned(data: Data) -> Iterator[str]:
     """Yield the gain of tuned tasks."""
+    yield charts.ratios("gain", {name: task["gain"] for name, task in data["results"].items()})
     summary = data["summary"]
     yield table(
         ("tasks", "best is fused", "mean gain", "least gain", "over 2 % faster", "over 2 % slower"),
