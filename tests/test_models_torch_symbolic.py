@@ -80,6 +80,47 @@ def test_sizes_that_differ_from_call_to_call(name: str) -> None:
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-6)
 
 
+class Unet(torch.nn.Module):  # type: ignore[misc]
+    """Halves images, and brings them back to their size in three ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.up = torch.nn.ConvTranspose2d(4, 4, 4, stride=2, padding=1)
+        self.out = torch.nn.Conv2d(19, 2, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        y = self.down(x).relu()
+        z = functional.max_pool2d(x, 2)
+        ways = (
+            self.up(y),
+            functional.interpolate(y, scale_factor=2),
+            functional.interpolate(y, scale_factor=2, mode="bilinear"),
+            functional.interpolate(torch.cat([y, z], 1)[:, :4], size=x.shape[2:]),
+        )
+        return self.out(torch.cat([x, *ways], 1)), z.mean((2, 3))
+
+
+def test_images_of_a_multiple_of_a_size() -> None:
+    module = Unet().eval()
+    h, w = (torch.export.Dim(name, min=1, max=64) for name in "hw")
+    compiled = fuse_epilogue.compile(
+        module,
+        threads=1,
+        example_inputs=(torch.zeros(1, 3, 8, 6),),
+        dynamic_shapes=({2: 2 * h, 3: 2 * w},),
+        sizes={"h": 3, "w": 4},
+    )
+    assert str(compiled.signature.inputs[0]) == "x: float32[1, 3, 2*h, 2*w]"
+    for shape in ((6, 8), (2, 2), (10, 34), (4, 2)):
+        x = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(shape[0]))
+        for one, other in zip(compiled(x), module(x), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for shape in ((5, 4), (4, 5)):
+        with pytest.raises(ValueError, match=r"not \(1, 3, 2\*h, 2\*w\)"):
+            compiled(torch.zeros(1, 3, *shape))
+
+
 def test_sequences_of_a_size_and_a_number() -> None:
     """Of an input of n + 1 elements, also where another has twice as many as n."""
 
@@ -103,6 +144,37 @@ def test_sequences_of_a_size_and_a_number() -> None:
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match=r"argument 1 of .* not \(2\*n\) with {'n': 5}"):
         compiled(torch.zeros(6), torch.zeros(12))
+
+
+RESIZED: dict[str, Callable[[Any], Any]] = {
+    "factors": lambda x: (
+        functional.interpolate(x, scale_factor=1.5),
+        functional.interpolate(x, scale_factor=(0.5, 1.25), mode="bilinear"),
+        functional.interpolate(x, scale_factor=3, mode="bilinear", align_corners=True),
+    ),
+    "sizes": lambda x: (
+        functional.interpolate(x, size=(7, 9)),
+        functional.interpolate(x, size=(7, 9), mode="bilinear"),
+        functional.interpolate(x, size=(1, 9), mode="bilinear", align_corners=True),
+        functional.interpolate(x[:, :, ::2, 1:], size=x.shape[2:], mode="bilinear"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_images_of_any_size_are_resized_as_torch_does(name: str) -> None:
+    module = Function(RESIZED[name]).eval()
+    sizes = {2: torch.export.Dim("h", min=4, max=64), 3: torch.export.Dim("w", min=3, max=64)}
+    compiled = fuse_epilogue.compile(
+        module,
+        threads=1,
+        example_inputs=(torch.zeros(1, 2, 8, 6),),
+        dynamic_shapes=(sizes,),
+    )
+    for shape in ((8, 6), (4, 3), (5, 17), (64, 7)):
+        x = torch.randn(1, 2, *shape, generator=torch.Generator().manual_seed(shape[1]))
+        for one, other in zip(compiled(x), module(x), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_axes_without_elements() -> None:

@@ -11,6 +11,7 @@ places.py                        of searches, and of reductions by an index
 converters.py                    written in Relax:
 indexing.py, slices.py           those that read and write at indices and in ranges,
 resampling.py                    that resize images,
+open_resampling.py               those of a size that may differ from call to call,
 recurrent.py                     recurrent layers, as functions of all steps
 mixed_types.py                   operands of several types, with the conversions written out
 constants.py                     arguments and results that are numbers, tensors that are constants

@@ -195,7 +195,7 @@ def _adaptive_max_pool(node: Any, importer: Any) -> Any:
     """Emit maxima along one axis after the other: each cell of the result has its own window."""
     _only_values(node, "adaptive_max_pool2d")
     emit, x = importer.block_builder.emit, importer.env[node.args[0]]
-    sizes = node.args[0].meta["val"].shape
+    sizes = importer.sizes.shape(node.args[0].meta["val"].shape)
     for axis, count in zip((-2, -1), node.args[1], strict=True):
         at, size = len(sizes) + axis, sizes[axis]
         begins = [i * size // count for i in range(count)]

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import relax
 
+from . import open_resampling
+
 
 def resampling_converters() -> dict[str, Callable[[Any, Any], Any]]:
     """Return converters by the names of the operators."""
@@ -26,10 +28,16 @@ def _sizes(node: Any) -> tuple[list[Any], list[Any]]:
     return list(node.args[0].meta["val"].shape[2:]), list(node.meta["val"].shape[2:])
 
 
-def _nearest(node: Any, importer: Any) -> Any:
+def _is_open(node: Any) -> bool:
+    """Return whether a size of the image or of the result may differ from call to call."""
     given, wanted = _sizes(node)
-    if not all(isinstance(size, int) for size in (*given, *wanted)):
-        return importer._upsample_nearest2d(node)
+    return not all(isinstance(size, int) for size in (*given, *wanted))
+
+
+def _nearest(node: Any, importer: Any) -> Any:
+    if _is_open(node):
+        return open_resampling.nearest(node, importer)
+    given, wanted = _sizes(node)
     # By whole factors, every rule of rounding finds the same pixel.
     if all(out % size == 0 for size, out in zip(given, wanted, strict=True)):
         return importer._upsample_nearest2d(node)
@@ -42,12 +50,18 @@ def _nearest(node: Any, importer: Any) -> Any:
 
 def _interpolation(name: str) -> Callable[[Any, Any], Any]:
     def convert(node: Any, importer: Any) -> Any:
+        if _is_open(node):
+            if "bilinear" in name:
+                return open_resampling.bilinear(node, importer)
+            raise ValueError(
+                f"{node.target} of an image whose size may differ from call to call is not "
+                "supported: use bilinear or nearest interpolation, or sizes that are constant"
+            )
         given, wanted = _sizes(node)
         factors = node.args[-1] if isinstance(node.args[-1], list | tuple) else None
         # Relax has the ratio of the sizes only, which torch does not use if a factor is given.
         by_sizes = factors is None or all(
-            not isinstance(size, int) or size * factor == out
-            for size, factor, out in zip(given, factors, wanted, strict=True)
+            size * factor == out for size, factor, out in zip(given, factors, wanted, strict=True)
         )
         if node.args[1] is not None or by_sizes:
             return getattr(importer, name)(node)
@@ -58,8 +72,7 @@ def _interpolation(name: str) -> Callable[[Any, Any], Any]:
 
 def _adaptive_average(node: Any, importer: Any) -> Any:
     given, wanted = _sizes(node)
-    is_fixed = all(isinstance(size, int) for size in (*given, *wanted))
-    if len(given) != 2 or not is_fixed:
+    if len(given) != 2 or _is_open(node):
         return importer._adaptive_avg_pool2d(node)
     # Windows of one size are known to kernels; others overlap, each in its own way.
     if all(size % out == 0 for size, out in zip(given, wanted, strict=True)):
@@ -83,9 +96,12 @@ def _matrix(node: Any, axis: int) -> Any:
     """Return how an axis of the result depends on that of the image, as torch computes it."""
     import torch
 
+    if _is_open(node):
+        raise ValueError(
+            f"{node.target} of an image whose size may differ from call to call is not supported: "
+            "leave out antialias, or use sizes that are constant"
+        )
     given, wanted = _sizes(node)
-    if not all(isinstance(size, int) for size in (*given, *wanted)):
-        raise ValueError("an image of a size that is not constant is not resized so")
     size = given[axis]
     arguments = list(node.args[1:])
     # The other axis keeps its size, which leaves its values as they are.
