@@ -149,6 +149,7 @@ def test_sequences_of_a_size_and_a_number() -> None:
 RESIZED: dict[str, Callable[[Any], Any]] = {
     "factors": lambda x: (
         functional.interpolate(x, scale_factor=1.5),
+        functional.interpolate(x, scale_factor=(1.25, 2.25)),
         functional.interpolate(x, scale_factor=(0.5, 1.25), mode="bilinear"),
         functional.interpolate(x, scale_factor=3, mode="bilinear", align_corners=True),
     ),
@@ -175,6 +176,16 @@ def test_images_of_any_size_are_resized_as_torch_does(name: str) -> None:
         x = torch.randn(1, 2, *shape, generator=torch.Generator().manual_seed(shape[1]))
         for one, other in zip(compiled(x), module(x), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_size_that_torch_cannot_export_is_named() -> None:
+    sizes = {1: torch.export.Dim("n", max=64)}
+    with pytest.raises(ValueError, match=r"Not all values of n .* say with torch.export.Dim\("):
+        fuse_epilogue.compile(
+            Function(lambda x: x[:, 1:].sum(1) if x.shape[1] > 3 else x).eval(),
+            example_inputs=(torch.zeros(3, 5),),
+            dynamic_shapes=(sizes,),
+        )
 
 
 def test_axes_without_elements() -> None:

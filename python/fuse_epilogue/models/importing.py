@@ -154,6 +154,8 @@ def _from_torch(
             way_out = (
                 '; torch.compile(model, backend="fuse_epilogue") leaves such branches to torch'
             )
+        if "Constraints violated" in str(error):
+            way_out = "; say with torch.export.Dim(name, min=..., max=...) which sizes there are"
         if "in output, which is not a known type" in str(error):
             way_out = "; return tensors, for a model of transformers with config.use_cache = False"
         if "Unsupported input type <class 'numpy.ndarray'>" in str(error):
@@ -247,6 +249,9 @@ def _refusal(what: str, error: Exception, way_out: str = "") -> ImportRefusal:
     raise_interrupt(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if "nsupported" in line or "not supported" in line]
+    if lines and lines[0].startswith("Constraints violated"):
+        # Which of them is said afterwards, in a list.
+        reasons += [line.lstrip("- ") for line in lines if line.startswith("- ")]
     # Backtraces of TVM's C++ come before the message, explanations of torch after it.
     is_backtrace = bool(lines) and lines[0].startswith("Traceback")
     reason = (reasons or (lines[-1:] if is_backtrace else lines) or ["no message"])[0]
