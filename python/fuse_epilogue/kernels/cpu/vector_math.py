@@ -22,7 +22,7 @@ The largest errors, in units in the last place, are bounds which ``test_kernels_
 and ``test_schedules_functions.py`` in the tests check; sin and cos are that exact for all finite
 numbers. The cycles are per element of 8192, on a Zen 3 core with AVX2; those of sin and cos are
 derived from exp's by the ratio of both on a Zen 5 core, 3.3 (with AVX-512 it is 2.2), and those of
-sigmoid and SiLU are of an earlier form with six instructions more.
+sigmoid and SiLU are of an earlier form with seven instructions more.
 
 TVM itself writes GELU and softplus with these functions. sqrt needs no replacement: processors have
 it. rsqrt is written as 1 / sqrt(x), which is what it is compiled to, since TVM computes it lane by
@@ -187,16 +187,18 @@ def _narrow(cast: Any) -> Any:
         return cast
     x = _factor_of_silu(cast.value)
     if x is not None:
-        return prim.Cast(cast.ty.dtype, _let(x, lambda x: x / _one_plus_exp_of_minus(x)))
+        return prim.Cast(cast.ty.dtype, _let(x, lambda x: x / _rounded_one_plus_exp_of_minus(x)))
     if _is_call(cast.value, "tirx.sigmoid"):
-        return prim.Cast(cast.ty.dtype, _float(1) / _one_plus_exp_of_minus(cast.value.args[0]))
+        return prim.Cast(
+            cast.ty.dtype, _float(1) / _rounded_one_plus_exp_of_minus(cast.value.args[0])
+        )
     return cast
 
 
 def _silu(product: Any) -> Any:
     """Return ``x / (1 + exp(-x))`` for ``x * sigmoid(x)``: a product less."""
     x = _factor_of_silu(product)
-    return product if x is None else _let(x, lambda x: x / _one_plus_exp(_float(0) - x))
+    return product if x is None else _let(x, lambda x: x / _one_plus_exp_of_minus(x))
 
 
 def _factor_of_silu(product: Any) -> Any:
@@ -274,7 +276,7 @@ def exp_up_to_zero(x: Any) -> Any:
         return _let(r, lambda r: _polynomial(r, _SHORT_EXP)) * exponent
 
     def reduced(x: Any) -> Any:
-        # As bits: see _one_plus_exp_of_minus.
+        # As bits: see _in_powers.
         shifted = x * _float(1 / math.log(2)) + _float(_TO_EXPONENT)
         return _let(tirx.reinterpret("int32", shifted), lambda bits: power(x, bits))
 
@@ -284,7 +286,7 @@ def exp_up_to_zero(x: Any) -> Any:
 
 def vector_sigmoid(x: Any) -> Any:
     """Return 1 / (1 + exp(-x)) for x of float32."""
-    return _float(1) / _one_plus_exp(_float(0) - x)
+    return _float(1) / _one_plus_exp_of_minus(x)
 
 
 def vector_tanh(x: Any) -> Any:
@@ -391,7 +393,7 @@ def _sin_of_positive(x: Any, quarters: int) -> Any:
         return _let(a * a, value)
 
     def in_quarters(turns: Any) -> Any:
-        # As bits: see _one_plus_exp_of_minus.
+        # As bits: see _in_powers.
         bits = tirx.reinterpret("int64", turns + _double(_TO_QUARTERS))
         return _let(bits, lambda bits: rest(turns, bits))
 
@@ -496,29 +498,24 @@ def _scaled(value: Any, n: Any) -> Any:
     return _let(n, product)
 
 
-def _one_plus_exp(x: Any) -> Any:
-    """Return 1 + exp(x): a small exp(x) does not matter beside 1, so one power is enough."""
+def _one_plus_exp_of_minus(x: Any) -> Any:
+    """Return 1 + exp(-x): a small exp(-x) does not matter beside 1, so one power is enough."""
     to_half = _TO_EXPONENT - 1
 
     def value(x: Any, bits: Any) -> Any:
         # n is 128 at most, and 2**128 is not a float32: half the power, and twice the series.
         half = tirx.reinterpret("float32", prim.LShift(bits, _int(23)))
-        twice = [2 * coefficient for coefficient in _SHORT_EXP]
+        twice = [2 * coefficient * (-1) ** k for k, coefficient in enumerate(_SHORT_EXP)]
         n = tirx.reinterpret("float32", bits) - _float(to_half)
         return _let(
-            _let(n, lambda n: _remainder(x, n)),
+            _let(n, lambda n: (x + n * _float(_LN2_HIGH)) + n * _float(_LN2_LOW)),
             lambda r: _float(1) + _polynomial(r, twice) * half,
         )
 
-    def shifted(x: Any) -> Any:
-        # As bits: see _one_plus_exp_of_minus.
-        near = x * _float(1 / math.log(2)) + _float(to_half)
-        return _let(tirx.reinterpret("int32", near), lambda bits: value(x, bits))
-
-    return _let(_clamp(x, _LEAST_BESIDE_ONE, _MOST), shifted)
+    return _in_powers(x, to_half, value)
 
 
-def _one_plus_exp_of_minus(x: Any) -> Any:
+def _rounded_one_plus_exp_of_minus(x: Any) -> Any:
     """Return 1 + exp(-x), off by less than 1e-5 of it: infinity from exp(-x) = 2**127.5 on."""
 
     def value(x: Any, bits: Any) -> Any:
@@ -528,9 +525,18 @@ def _one_plus_exp_of_minus(x: Any) -> Any:
         series = _let(x + n * _float(math.log(2)), lambda r: _polynomial(r, _NARROW))
         return _float(1) + series * power
 
+    return _in_powers(x, _TO_EXPONENT, value)
+
+
+def _in_powers(x: Any, bias: float, value: Callable[[Any, Any], Any]) -> Any:
+    """Return a value of x, limited, and of the bits of the nearest integer to -x / ln 2.
+
+    - `bias`: number that is added to that integer.
+    """
+
     def shifted(x: Any) -> Any:
         # As bits: TVM would simplify the sum minus its constant, as if floats were numbers.
-        bits = tirx.reinterpret("int32", x * _float(-1 / math.log(2)) + _float(_TO_EXPONENT))
+        bits = tirx.reinterpret("int32", x * _float(-1 / math.log(2)) + _float(bias))
         return _let(bits, lambda bits: value(x, bits))
 
     return _let(_clamp(x, -_MOST, -_LEAST_BESIDE_ONE), shifted)
