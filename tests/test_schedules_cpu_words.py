@@ -15,6 +15,7 @@ from conv_traces import ready, replayed, steps
 from depthwise import Options, call
 from fuse_epilogue import schedules
 from fuse_epilogue.kernels.cpu.depthwise import rule, streaming
+from fuse_epilogue.kernels.cpu.depthwise.narrowing import Narrowing, narrowing_of
 from fuse_epilogue.kernels.cpu.depthwise.words import VNNI, why_not_words
 from fuse_epilogue.rewrites.step import rewrite
 from fuse_epilogue.schedules import cpu
@@ -39,7 +40,8 @@ CASES = [
         (33, 7, "same", "relu", 31),
         (16, 3, "causal", None, 0),
         (200, 9, (5, 40), "relu", 7),
-        (131, 16, (0, 3), None, 7),
+        (131, 16, (0, 3), None, 8),
+        (70, 6, "same", "relu", 9),
         (130, 3, (2, 70), None, 7),
     )
 ]
@@ -79,6 +81,72 @@ def test_sums_wrap_around() -> None:
     sums = sum(padded[:, :, tap : tap + 200] for tap in range(3)) * 127
     wrapped = (sums + inputs["bias"].astype("int64")[:, None]).astype("int32")
     np.testing.assert_array_equal(found, np.clip(wrapped, -128, 127))
+
+
+SUM = tvm.tirx.Var("sum", "int32")
+
+
+def limits(value: Any, low: int | None, high: int | None) -> Any:
+    value = value if high is None else tvm.tirx.min(value, high)
+    return value if low is None else tvm.tirx.max(value, low)
+
+
+def tail(inner: tuple[int | None, int | None], half: int, shift: int, outer: Any, to: str) -> Any:
+    """Limits, a half, a shift and limits again, as a byte."""
+    value = limits(SUM, *inner)
+    value = value + half if half else value
+    value = tvm.tirx.shift_right(value, tvm.tirx.const(shift, "int32")) if shift else value
+    return limits(value, *outer).astype(to)
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (tail((None, None), 64, 7, (-128, 127), "int8"), (64, 7, -128, 127)),
+        (tail((0, None), 64, 7, (-128, 127), "int8"), (64, 7, 0, 127)),
+        (tail((-300, 700), 4, 3, (-100, 100), "int8"), (4, 3, -37, 88)),
+        (tail((100000, None), 0, 1, (-128, 127), "int8"), (0, 1, 127, 127)),
+        (tail((None, 5), 0, 1, (0, 255), "uint8"), (0, 1, 0, 2)),
+        (tail((None, None), 64, 7, (-129, 127), "int8"), None),
+        (tail((None, None), 64, 7, (None, 127), "int8"), None),
+        (tail((None, None), 64, 7, (-128, 255), "uint8"), None),
+        ((limits(SUM * 3, -128, 127)).astype("int8"), None),
+    ],
+)
+def test_a_tail_of_limits_and_a_shift_is_packed(
+    made: Any, found: tuple[int, int, int, int] | None
+) -> None:
+    """All limits become one pair after the shift; what is more or less than that is refused."""
+    dtype = str(made.ty.dtype)
+    assert narrowing_of(made, SUM) == (None if found is None else Narrowing(dtype, *found))
+
+
+@HAS
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_packed_bytes_are_those_of_the_tail(dtype: str) -> None:
+    """At all places of a vector, whichever shift there is, beyond the range of 16 bits as well."""
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    lanes = VNNI.lanes(HOST)
+    rng = np.random.default_rng(0)
+    ends = np.array([0, 1, -1, 127, 255, 32767, 32768, -32768, -32769, 2**31 - 1, -(2**31)])
+    sums = np.concatenate([ends, rng.integers(-(2**17), 2**17, 4 * lanes - len(ends))])
+    x = rng.permutation(sums).astype("int32")
+    functions, expected = {}, {}
+    for shift in (0, 1, 7, 8, 9, 31):
+        chosen = Narrowing(dtype, 0, shift, least + 3, most - 5)
+        given = tvm.tirx.decl_buffer((4 * lanes,), "int32", "x")
+        y = tvm.tirx.decl_buffer((4 * lanes,), dtype, "y")
+        value = chosen.packed(lambda at, x=given: x[tvm.tirx.Ramp(at * lanes, 1, lanes)], lanes)
+        store = tvm.tirx.BufferStore(y, value, [tvm.tirx.Ramp(0, 1, 4 * lanes)])
+        func = tvm.tirx.PrimFunc([given, y], store).with_attr("global_symbol", f"by{shift}")
+        functions[f"by{shift}"] = func
+        bytes_ = np.clip(x >> shift, least + 3, most - 5).astype(dtype)
+        expected[f"by{shift}"] = bytes_.reshape(4, lanes).T.reshape(-1)
+    built = tvm.compile(tvm.IRModule(functions), target=HOST)
+    for name, right in expected.items():
+        found = tvm.runtime.tensor(np.zeros(4 * lanes, dtype))
+        built[name](tvm.runtime.tensor(x), found)
+        np.testing.assert_array_equal(found.numpy(), right, err_msg=name)
 
 
 @HAS

@@ -61,6 +61,7 @@ class Instruction:
         )
 
 
+#: Kernels move and pack bytes as well, for which vectors of 512 bits need avx512bw.
 _VNNI = (("avx512vnni", "avx512vl"), ("avxvnni",))
 #: The instructions, the one with the most products first. vpmaddubsw is not among them: it
 #: saturates at 16 bits.
@@ -72,7 +73,7 @@ INSTRUCTIONS = (
         MappingProxyType(
             {lanes: f"llvm.x86.avx512.vpdpbusd.{lanes * WORD}" for lanes in (4, 8, 16)}
         ),
-        MappingProxyType({4: _VNNI, 8: _VNNI, 16: (("avx512vnni",),)}),
+        MappingProxyType({4: _VNNI, 8: _VNNI, 16: (("avx512vnni", "avx512bw"),)}),
         llvm=22,
     ),
     Instruction(

@@ -7,7 +7,8 @@ that four windows, each a column further, make all columns of a vector of result
     sums 0: columns 0, 4, 8, ...       x[b : b + 64]
     sums 1: columns 1, 5, 9, ...       x[b + 1 : b + 65]          and so on
 
-After the tail, a result is a byte, and the four of neighbouring columns are one word of y. Signed
+After the tail, a result is a byte, and the four of neighbouring columns are one word of y: packed
+by instructions that saturate where the tail is a shift and limits, see :mod:`.narrowing`. Signed
 values of x are made unsigned by adding 128, zeros outside of a row as well, for which the sums
 begin with -128 times the taps of their channel. Sums wrap around at 2^32 as those of the function
 do: the result is exact for all values.
@@ -30,6 +31,7 @@ from ....tir.walk import substitute, uses
 from ..contraction.dot_products import INSTRUCTIONS, WORD, Instruction, add_dot_products
 from ..contraction.words import SHIFT
 from .contiguous_conv import Rows
+from .narrowing import narrowing_of
 
 #: The instruction with sums of four products.
 VNNI: Instruction = INSTRUCTIONS[0]
@@ -104,9 +106,10 @@ class _Words(Rows):
         self.count = -(-fused.conv.taps // VNNI.count)
         super().__init__(fused, lanes * VNNI.count, stream, kind)
         self.sum_lanes = lanes
+        self.narrowing = narrowing_of(fused.result, fused.sum)
         # Of a channel: the words of its taps, and what its sums begin with.
         self.words = tirx.decl_buffer((self.count,), f"int{WORD}", "words")
-        self.begin = tirx.decl_buffer((1,), f"int{WORD}", "begin")
+        self.begin = tirx.decl_buffer((lanes,), f"int{WORD}", "begin")
         self.packed = tirx.decl_buffer((lanes,), f"int{WORD}", "packed")
         self.chunks = tirx.decl_buffer(self.chunks.ty.shape, "int8", "chunks")
         self.window = tirx.decl_buffer((self.lanes,), "int8", "window")
@@ -126,57 +129,79 @@ class _Words(Rows):
 
     def _row(self) -> Any:
         """Return the code of a row, after the words of its taps."""
-        taps = [self._tap_of(place) for place in range(self.conv.taps)]
-        count = VNNI.count
-        statements: list[Any] = []
-        for place in range(self.count):
-            parts = [
-                prim.LShift(
-                    tirx.bitwise_and(tap, tirx.const(255, "int32")), tirx.const(8 * at, "int32")
-                )
-                for at, tap in enumerate(taps[place * count : (place + 1) * count])
-            ]
-            statements.append(BufferStore(self.words, reduce(tirx.bitwise_or, parts), [place]))
-        begin = self.fused.start
+        lanes, start = self.sum_lanes, self.fused.start
+        whole = prim.Ramp(0, 1, lanes)
+        statements: list[Any] = [
+            BufferStore(self.words, self._word(place), [place]) for place in range(self.count)
+        ]
+        if self.narrowing is not None:
+            start = start + tirx.const(self.narrowing.half, "int32")
+        begin: Any = prim.Broadcast(start, lanes)
         if self.signed:
-            begin = begin - reduce(lambda a, b: a + b, taps) * tirx.const(SHIFT, "int32")
-        return sequence([*statements, BufferStore(self.begin, begin, [0]), super()._row()])
+            statements.append(
+                BufferStore(self.begin, prim.Broadcast(tirx.const(0, "int32"), lanes), [whole])
+            )
+            shift = prim.Broadcast(tirx.const(-SHIFT, "int8"), self.lanes)
+            statements += [self._added((self.begin, 0), shift, at) for at in range(self.count)]
+            begin = begin - self.begin[whole]
+        return sequence([*statements, BufferStore(self.begin, begin, [whole]), super()._row()])
+
+    def _word(self, place: int) -> Any:
+        """Return four taps side by side, as many as there are."""
+        first, count = place * VNNI.count, VNNI.count
+        parts = []
+        for at in range(min(count, self.conv.taps - first)):
+            tap = tirx.bitwise_and(self._tap_of(first + at), tirx.const(255, "int32"))
+            parts.append(prim.LShift(tap, tirx.const(8 * at, "int32")))
+        return reduce(tirx.bitwise_or, parts)
 
     def _tap_of(self, place: int) -> Any:
         tap = self.conv.tap.var
         value = substitute(_taps(self.fused), {tap: tirx.const(place, tap.ty.dtype)})
         return prim.Cast("int32", value)
 
+    def _added(self, sums: tuple[Any, int], window: Any, place: int) -> Any:
+        """Return the statement that adds the products of a window and a word to sums."""
+        word = prim.Broadcast(self.words[place], self.sum_lanes)
+        return add_dot_products(VNNI, sums, window, word, self.sum_lanes)
+
     def _vector(self, base: Any) -> list[Any]:
-        """Return the code of one vector: sums of every fourth column, tails, words of y."""
+        """Return the code of one vector: sums of every fourth column, tails, bytes of y."""
         lanes, count = self.sum_lanes, VNNI.count
         whole = prim.Ramp(0, 1, self.lanes)
-        begin = prim.Broadcast(self.begin[0], lanes)
+        begin = self.begin[prim.Ramp(0, 1, lanes)]
         statements: list[Any] = []
         for first in range(count):
             at = first * lanes
             statements.append(BufferStore(self.sums, begin, [prim.Ramp(at, 1, lanes)]))
             for place in range(self.count):
                 window = self._at_offset(self.conv.start + first + place * count)
-                word = prim.Broadcast(self.words[place], lanes)
                 statements += [
                     BufferStore(self.window, window, [whole]),
-                    add_dot_products(VNNI, (self.sums, at), self.window[whole], word, lanes),
+                    self._added((self.sums, at), self.window[whole], place),
                 ]
-        lane = tirx.Var("lane", self.conv.column.var.ty)
-        bytes_of_word = [self._byte(lane, first) for first in range(count)]
-        packed = BufferStore(self.packed, reduce(tirx.bitwise_or, bytes_of_word), [lane])
-        statements.append(
-            tirx.For(lane, tirx.const(0, lane.ty.dtype), lanes, ForKind.VECTORIZED, packed)
-        )
-        buffer = self.fused.buffer
-        dtype = f"{buffer.ty.dtype}x{self.lanes}"
-        result = tirx.reinterpret(dtype, self.packed[prim.Ramp(0, 1, lanes)])
-        outer = self.fused.indices[:-1]
+        dtype = str(self.fused.buffer.ty.dtype)
+        if self.narrowing is None:
+            statements.append(self._packed())
+            word = self.packed[prim.Ramp(0, 1, lanes)]
+            result = tirx.reinterpret(f"{dtype}x{self.lanes}", word)
+        else:
+            result = self.narrowing.packed(
+                lambda place: self.sums[prim.Ramp(place * lanes, 1, lanes)], lanes
+            )
+        buffer, outer = self.fused.buffer, self.fused.indices[:-1]
         if self.stream:
             return [*statements, self.stream.store(buffer[(*outer, base)], result)]
         store = BufferStore(buffer, result, [*outer, prim.Ramp(base, 1, self.lanes)])
         return [*statements, store]
+
+    def _packed(self) -> Any:
+        """Return the loop that puts the results of four sums side by side, for any tail."""
+        lane = tirx.Var("lane", self.conv.column.var.ty)
+        bytes_of_word = [self._byte(lane, first) for first in range(VNNI.count)]
+        packed = BufferStore(self.packed, reduce(tirx.bitwise_or, bytes_of_word), [lane])
+        zero = tirx.const(0, lane.ty.dtype)
+        return tirx.For(lane, zero, self.sum_lanes, ForKind.VECTORIZED, packed)
 
     def _byte(self, lane: Any, place: int) -> Any:
         """Return the result of a sum, at its place in a word."""
