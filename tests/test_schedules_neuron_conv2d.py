@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import s_tir, te
+from tvm import s_tir, te, topi
 from tvm.relax import op
 
 from conv_traces import stored
@@ -114,6 +114,13 @@ def of_other_layout() -> Any:
     )
 
 
+def with_sums() -> Any:
+    """A convolution whose sums are a result, beside what follows them."""
+    x, w = te.placeholder((1, 2, 8, 8)), te.placeholder((3, 2, 3, 3))
+    sums = topi.nn.conv2d(x, w, 1, 1, 1)
+    return te.create_prim_func([x, w, sums, topi.nn.relu(sums)])
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "NHWC": (of_other_layout, "not one 2-D convolution in layout NCHW"),
     "groups": (lambda: function(conv(groups=2), [(1, 4, 8, 8), (6, 2, 3, 3)]), "it has groups"),
@@ -131,6 +138,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "neither a value for a channel nor the result's shape",
     ),
+    "two results": (with_sums, "it has several results"),
     "a product": (lambda: function(op.matmul, [(8, 8), (8, 8)]), "not one 2-D convolution"),
     "transposed after": (
         lambda: function(

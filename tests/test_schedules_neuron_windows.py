@@ -158,7 +158,7 @@ def padded(shown: bool) -> Any:
         (with_filters(2), with_filters(1), "its windows are not of the result's channel"),
         (average(1), average(0), "what follows its windows depends on a result's place"),
         (wide(20000), wide(2000), "a row of its images takes more than 64 KiB"),
-        (padded(True), padded(False), "more than padding comes before its reduction"),
+        (padded(True), padded(False), "it has several results"),
     ],
     ids=["filters", "average", "wide", "two results"],
 )

@@ -76,12 +76,15 @@ class Images:
 def one_reduction(func: tirx.PrimFunc, refusal: str) -> tuple[Program, int]:
     """Return a function as stages, and the place of the only one that reduces.
 
-    - Raises NotRewritten: there is none, or several; `refusal` says so.
+    - Raises NotRewritten: there is none, or several; `refusal` says so. Or the function has several
+      results, such as the padded image or the sums: the kernels write one.
     """
     program = read_program(func) if is_fixed(func) else None
     places = [] if program is None else [at for at, s in enumerate(program.stages) if s.reduced]
     if program is None or len(places) != 1:
         raise NotRewritten(refusal)
+    if len(program.outputs) > 1:
+        raise NotRewritten("it has several results")
     return program, places[0]
 
 
@@ -126,11 +129,10 @@ def fields_of(
 def _padding_before(program: Program, place: int) -> list[Stage]:
     """Return the stage that pads what the reduction reads, if there is one.
 
-    - Raises NotRewritten: something else comes before the reduction, or the padded images are a
-      result of the function.
+    - Raises NotRewritten: something else comes before the reduction.
     """
     before = [s for s in program.stages[:place] if program.stages[place].reads(s.output)]
-    if len(before) != place or place > 1 or any(program.is_param(s.output) for s in before):
+    if len(before) != place or place > 1:
         raise NotRewritten("more than padding comes before its reduction")
     return before
 
