@@ -25,8 +25,9 @@ from ....recognize.attention import Attention, is_proved_in_parts
 from ....tir.walk import substitute
 from ..loops import index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
+from ..vector_math import exp_up_to_zero
 from .kernel import count_of
-from .key_block import buffer_of, first_of_vector, zero_at
+from .key_block import buffer_of, first_of_vector, is_share_of_maximum, zero_at
 from .tiling import known_length
 
 #: Queries up to which this kernel is chosen.
@@ -109,6 +110,7 @@ class FewQueries:
             # What is computed of a query is computed once.
             found = replace(found, q=tirx.BufferLoad(self.query, [found.depth.var]))
         self.found = found
+        self.of_maximum = is_share_of_maximum(found)
 
     def number_of_parts(self, found: Attention) -> int:
         """Return the number of parts of the keys: 1 unless threads would be idle."""
@@ -380,13 +382,14 @@ class FewQueries:
 
         def store(key: Any, lane: Any) -> Any:
             score = tirx.BufferLoad(self.scores, [key])
-            value = substitute(
-                self.at(found.share, {**own, found.key: keys.first + key}),
-                {
-                    found.weighed: score,
-                    found.highest: tirx.BufferLoad(self.highest, [index(0)]),
-                },
-            )
+            highest = tirx.BufferLoad(self.highest, [index(0)])
+            if self.of_maximum:
+                value = exp_up_to_zero(score - highest)
+            else:
+                value = substitute(
+                    self.at(found.share, {**own, found.key: keys.first + key}),
+                    {found.weighed: score, found.highest: highest},
+                )
             total = tirx.BufferLoad(self.total, [lane])
             return sequence(
                 [
