@@ -10,7 +10,9 @@ import tvm
 from tvm import relax
 
 import fuse_epilogue
+from fuse_epilogue.kernels.cpu.attention import kernel
 from fuse_epilogue.kernels.cpu.attention.hidden_keys import HiddenKeys
+from fuse_epilogue.kernels.cpu.attention.tiling import choose, ranges
 from test_kernels_attention_masks import kernel_of
 from tiers import crossed
 
@@ -29,27 +31,39 @@ SHOWN = {
 FILLS = (-np.inf, -1e9, float(np.finfo("float32").min), -1e4)
 
 
-def model(shown: str, fill: float, added: bool, depth: int = SIZE) -> tvm.IRModule:
-    """Attention whose mask is chosen by, or added to the scores."""
+def values(shown: str, fill: float, added: bool) -> np.ndarray:
+    """A mask as bools, or as numbers to add."""
+    mask = SHOWN[shown][None, None]
+    return np.where(mask, 0, fill).astype("float32") if added else mask
+
+
+def model(
+    shown: str, fill: float, added: bool, depth: int = SIZE, given: bool = False
+) -> tvm.IRModule:
+    """Attention whose mask is chosen by, or added to the scores; it may be an operand."""
     builder = relax.BlockBuilder()
     sizes = {"q": depth, "k": depth, "v": SIZE}
     args = [
         relax.Var(name, relax.TensorType((1, 1, ROWS, size), "float32"))
         for name, size in sizes.items()
     ]
+    number = values(shown, fill, added)
+    mask = relax.const(number)
+    if given:
+        mask = relax.Var("mask", relax.TensorType(number.shape, str(number.dtype)))
+        args.append(mask)
     emit = builder.emit
     with builder.function("main", args):
         with builder.dataflow():
-            q, k, v = args
+            q, k, v = args[:3]
             s = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
             s = emit(op.multiply(s, relax.const(0.25)))
-            mask = SHOWN[shown][None, None]
             if added:
-                s = op.add(s, relax.const(np.where(mask, 0, fill).astype("float32")))
-            elif shown == "window":
-                s = op.where(relax.const(~mask), relax.const(fill, "float32"), s)
+                s = op.add(s, mask)
+            elif shown == "window" and not given:
+                s = op.where(relax.const(~number), relax.const(fill, "float32"), s)
             else:
-                s = op.where(relax.const(mask), s, relax.const(fill, "float32"))
+                s = op.where(mask, s, relax.const(fill, "float32"))
             out = builder.emit_output(op.matmul(emit(op.nn.softmax(emit(s))), v))
         builder.emit_func_output(out)
     return builder.get()
@@ -76,11 +90,8 @@ def data() -> dict[str, list[np.ndarray]]:
     }
 
 
-@crossed(shown=tuple(SHOWN), fill=FILLS, added=(False, True))
-def test_results_are_those_of_all_blocks(
-    shown: str, fill: float, added: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mod = model(shown, fill, added)
+def compare(mod: tvm.IRModule, mask: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Demand that a model computes the same, bit for bit, where no block is skipped."""
     skipping = fuse_epilogue.compile(mod, threads=1)
     assert [each.kind for each in skipping.report.functions] == ["attention"]
     counted: list[Any] = []
@@ -94,8 +105,37 @@ def test_results_are_those_of_all_blocks(
     whole = fuse_epilogue.compile(mod, threads=1)
     assert counted
     for name, arrays in data().items():
-        got, expected = (np.asarray(made(*arrays)) for made in (skipping, whole))
+        got, expected = (np.asarray(made(*arrays, *mask)) for made in (skipping, whole))
         np.testing.assert_array_equal(got, expected, err_msg=name)
+
+
+@crossed(shown=tuple(SHOWN), fill=FILLS, added=(False, True))
+def test_results_are_those_of_all_blocks(
+    shown: str, fill: float, added: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare(model(shown, fill, added), [], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("shown", "fill", "added"),
+    [
+        ("causal", FILLS[0], True),
+        ("window", FILLS[0], False),
+        ("window and first keys", FILLS[1], True),
+        ("no key", FILLS[2], True),
+        ("no key", FILLS[2], False),
+    ],
+)
+def test_masks_that_are_operands_skip_what_they_hide(
+    shown: str, fill: float, added: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_short_blocks(sizes: Any, needed: Any = None) -> Any:
+        return choose(sizes, needed or ranges(sizes, None))
+
+    monkeypatch.setattr(kernel, "choose", of_short_blocks)
+    mod = model(shown, fill, added, given=True)
+    assert "seen" in kernel_of(mod)
+    compare(mod, [values(shown, fill, added)], monkeypatch)
 
 
 def test_exponents_of_less_than_a_vector_are_not_compared() -> None:

@@ -1,7 +1,8 @@
 """Masks that hide keys from queries: blocks of keys that are hidden from a whole block are skipped.
 
 Causal masks are of this kind, with any offset, and windows on one side or on both, also with keys
-that every query sees: whatever has a range of keys for a range of queries (`key_ranges.py`).
+that every query sees: whatever has a range of keys for a range of queries (`key_ranges.py`). So are
+masks that the function reads, of bools or of numbers that are added.
 
 A mask may hide with a finite number, such as -1e9, in place of a score or added to it. The share of
 a hidden key is 0 then if the maximum of its row is far enough above: that is compared when all
@@ -22,10 +23,10 @@ from tvm.ir import prim
 
 from ....recognize.attention import Attention
 from ....tir.expressions import is_zero
-from ....tir.walk import same, substitute
+from ....tir.walk import loads, same, substitute, uses
 from ..loops import index, loop, sequence, wide
 from .key_block import buffer_of, first_of_vector, is_share_of_maximum
-from .key_ranges import KeyRange, key_range
+from .key_ranges import KeyRange, Loaded, key_range
 
 #: Bits of the exponent of a float32, all of which are set in infinities and NaN only.
 EXPONENT = 0x7F800000
@@ -34,20 +35,23 @@ EXPONENT = 0x7F800000
 MOST_EXPONENT, FRACTION, BIAS = 255, 23, 2 * 126 - 127
 #: The exponential of this number and of those below it is 0, also as a subnormal number.
 NO_SHARE = -104.0
+#: Numbers up to this one hide a key where a mask that the function reads is added: attention's
+#: biases are far above it, and scores are seldom as large.
+HIDDEN = -1e9
 
 
 @dataclass(frozen=True)
 class HiddenKeys:
     """A mask that hides the keys outside a range.
 
-    - `keys`: the range of keys that any of some queries needs.
+    - `keys`: the keys that any of some queries needs.
     - `weight` (Expr): weight of a hidden key in the maximum, or what is added to it.
     - `added` (Expr or None): what a finite bound of `score` makes a bound of the weight beside what
       is added to it, as an expression of `score`. None if hidden keys weigh `weight`.
     - `compared`: whether hidden keys have a share if the maximum of their row is not far above.
     """
 
-    keys: KeyRange
+    keys: KeyRange | Loaded
     weight: Any
     added: Any = None
     compared: bool = False
@@ -95,6 +99,10 @@ class HiddenKeys:
         return self.weight + substitute(self.added, {score: bound})
 
 
+def _float(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
 def _int(value: int) -> Any:
     return tirx.const(value, "int32")
 
@@ -126,7 +134,9 @@ def hidden_keys(found: Attention) -> HiddenKeys | None:
         return None
     else:
         compared = compared or hidden.value != -math.inf
-    keys = key_range(condition, found.query.var, found.key.var)
+    keys: KeyRange | Loaded | None = key_range(condition, found.query.var, found.key.var)
+    if keys is None and loads(condition) and not uses(condition, found.score):
+        keys = Loaded(condition)
     return None if keys is None else HiddenKeys(keys, hidden, added, compared)
 
 
@@ -139,6 +149,8 @@ def _added(weight: Any, score: Any) -> tuple[Any, Any, Any]:
     if not isinstance(weight, prim.Add):
         return None, None, None
     for mask, rest in ((weight.a, weight.b), (weight.b, weight.a)):
+        if loads(mask) and not uses(mask, score) and _bound(rest, score) is not None:
+            return tirx.Not(mask <= _float(HIDDEN)), _float(HIDDEN), _bound(rest, score)
         if not isinstance(mask, prim.Select):
             continue
         condition, values = mask.condition, (mask.true_value, mask.false_value)

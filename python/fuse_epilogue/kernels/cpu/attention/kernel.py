@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -13,10 +14,12 @@ from tvm.sym import detect_linear_equation
 
 from ....recognize.attention import Attention
 from ....recognize.stages import Axis
+from ....tir.walk import uses
 from ..loops import flat_index, index, loop, sequence, wide
 from ..transposition import EDGE, transposed_block
 from .hidden_keys import HiddenKeys, greatest_exponent, hidden_keys
 from .key_block import Block, KeyBlock, Keys, buffer_of, first_of_vector
+from .key_ranges import Loaded
 from .skipped import Needed, Skipped
 from .tiling import (
     OPEN_VECTORS,
@@ -54,9 +57,14 @@ class Kernel(KeyBlock):
             registers,
         )
         needed = None
-        if self.mask is not None or not self.known:
-            needed = ranges(sizes, None if self.mask is None else self.mask.keys)
+        keys = None if self.mask is None else self.mask.keys
+        of_places = None if isinstance(keys, Loaded) else keys
+        if of_places is not None or not self.known:
+            needed = ranges(sizes, of_places)
         super().__init__(found, choose(sizes, needed))
+        if isinstance(keys, Loaded) and not self.rolling:
+            # It may hide too little for blocks that are shorter than a row.
+            self.mask = None
         self.blocks = self.tiling.queries
         if not isinstance(found.query.extent, int):
             self.blocks = open_blocks(wide(found.query.extent), self.blocks[0].vectors, lanes)
@@ -136,6 +144,8 @@ class Kernel(KeyBlock):
 
             return greatest_exponent(value, row.extent, column.extent, self.lanes)
 
+        if isinstance(mask.keys, Loaded):
+            mask = replace(mask, keys=Loaded(self.at(mask.keys.condition, heads)))
         statements, (values, *others) = zip(*(greatest(*each) for each in sources), strict=True)
         limit = mask.limit(found.score, found.depth.extent, others) if mask.compared else None
         return list(statements), Skipped(mask, values, limit)
@@ -227,7 +237,9 @@ class Kernel(KeyBlock):
         def full(number: Any) -> Any:
             block = Keys(number * most, self.tiling.keys, most)
             step = self.step(own, heads, begin, block, at_once and not self.rolling)
-            return step if needed is None else needed.unless_in_a_gap(step, block)
+            if needed is None:
+                return step
+            return needed.unless_in_a_gap(step, block, partial(self.each_shown, own, begin, block))
 
         steps = [loop("keys", first, extent, full)]
         rest = self.found.key.extent % self.tiling.keys if self.known else self.tiling.keys
@@ -239,6 +251,24 @@ class Kernel(KeyBlock):
                 there = needed.end > whole
             steps.append(last if there is None else tirx.IfThenElse(there, last, None))
         return steps
+
+    def each_shown(
+        self, own: Block, begin: Any, block: Keys, shown: Any, store: Callable[[Any], Any]
+    ) -> Any:
+        """Return a loop over the queries and keys of a block.
+
+        - `shown` (Expr): of the query and the key, whether a mask shows it.
+        - `store`: returns what is done with that.
+        """
+        found = self.found
+
+        def one(query: Any, key: Any) -> Any:
+            axes = {found.query: self.query(own, begin, query), found.key: block.first + key}
+            return store(self.at(shown, axes))
+
+        # A mask of keys is the same for all queries.
+        rows = own.size.queries if uses(shown, found.query.var) else 1
+        return loop("query", 0, rows, lambda query: loop("key", 0, block.most, partial(one, query)))
 
     def pack(self, own: Block, heads: dict[Any, Any], begin: Any) -> Any:
         """Return the loops that transpose the queries of a block, in blocks of 8 x 8."""

@@ -4,7 +4,8 @@
 
 A comparison that is linear in both has an interval of keys for an interval of queries. A
 conjunction has the intersection of the intervals of its parts, a disjunction the interval around
-them, which may have gaps. Any other condition leaves all keys.
+them, which may have gaps. Of a condition that reads a mask, each block of keys is looked at when
+the function runs. Any other condition leaves all keys.
 """
 
 from __future__ import annotations
@@ -101,6 +102,25 @@ class Joined:
     def has_gaps(self) -> bool:
         """Whether keys between the bounds may be left out for all queries."""
         return not self.every or any(each.has_gaps for each in self.parts)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A condition that reads a mask: what it hides is known only when the function runs.
+
+    - `condition` (Expr): of the query, the key and the axes of heads.
+    """
+
+    condition: Any
+
+    def bounds(self, first: Any, last: Any) -> tuple[None, None]:
+        """Return no bounds."""
+        return None, None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether keys between the bounds may be left out for all queries."""
+        return True
 
 
 KeyRange = Linear | Joined

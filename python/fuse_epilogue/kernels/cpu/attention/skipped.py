@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -11,6 +12,7 @@ from tvm import tirx
 from ..loops import index, loop, sequence, wide
 from .hidden_keys import NO_SHARE, HiddenKeys
 from .key_block import Block, Keys, buffer_of
+from .key_ranges import Loaded
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,43 @@ class Needed:
         ends = tirx.Or(self.first > index(0), self.end < self.count)
         return tirx.Or(ends, self.gaps > index(0)) if self.skipped.mask.keys.has_gaps else ends
 
-    def unless_in_a_gap(self, step: Any, block: Keys) -> Any:
-        """Return what is computed for a whole block of keys, unless all of them are hidden."""
+    def unless_in_a_gap(self, step: Any, block: Keys, each_shown: Callable[..., Any]) -> Any:
+        """Return what is computed for a whole block of keys, unless all of them are hidden.
+
+        - `each_shown`: returns a loop over the queries and keys of both blocks, of a condition and
+          a function of it.
+        """
         keys = self.skipped.mask.keys
+        if isinstance(keys, Loaded):
+            return self.if_any(partial(each_shown, keys.condition), step)
         if not keys.has_gaps:
             return step
         last = self.begin + index(self.own.size.queries - 1)
         between = (block.first, block.first + index(block.most - 1))
         seen = keys.may_hold((self.begin, last), between)
         return tirx.IfThenElse(tirx.Or(self.gaps.equal(index(0)), seen), step, None)
+
+    def if_any(self, each: Callable[[Callable[[Any], Any]], Any], step: Any) -> Any:
+        """Return what is computed for a block of keys, unless a mask hides all of them.
+
+        - `each`: returns a loop over all queries and keys, of a function of whether one is shown.
+        """
+        seen = buffer_of("seen", 1, dtype="int32")
+        known = tirx.BufferLoad(seen, [index(0)])
+        none, some = (tirx.const(number, "int32") for number in (0, 1))
+
+        def store(value: Any) -> Any:
+            return tirx.BufferStore(seen, value, [index(0)])
+
+        return sequence(
+            [
+                tirx.AllocBuffer(seen),
+                # If no block may be skipped, all of them are seen.
+                store(tirx.Select(self.gaps > index(0), none, some)),
+                each(lambda shown: store(known | tirx.Select(shown, some, none))),
+                tirx.IfThenElse(known > none, step, None),
+            ]
+        )
 
     def around(self, computed: Callable[[], Any], size: int) -> Any:
         """Return the statements that choose the blocks, and those that compute them.
