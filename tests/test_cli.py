@@ -359,7 +359,7 @@ def test_tune_shows_the_best_of_either_kind(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--target", "trn1"], "there is nothing to measure on"),
+        (["--target", "trn1"], "no machine measures kernels for it"),
         (["--tracker", "10.0.0.1:9190"], "--tracker and --key go together"),
         (["--key", "xeon"], "--tracker and --key go together"),
         (["--tracker", "9190", "--key", "xeon"], "--tracker must be HOST:PORT, not '9190'"),

@@ -264,7 +264,7 @@ def test_what_cannot_be_compiled_is_refused(tmp_path: Path, capsys: Any) -> None
         (["run", "SAVED", "--input", "DOUBLE"], "is float64, not float32"),
         (["run", "TEXT"], "is not a saved model, or is damaged"),
         (["profile", "CUT"], "is not a saved model, or is damaged"),
-        (["run", "FLIPPED"], "machine code has another hash"),
+        (["run", "FLIPPED"], "machine code does not match its hash"),
     ],
 )
 def test_what_is_wrong_is_named(

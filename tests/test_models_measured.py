@@ -206,5 +206,5 @@ def test_a_damaged_entry_is_refused_by_name(tmp_path: Path) -> None:
     ScheduleModule(host(1), plans=plans)(mod)
     (file,) = tmp_path.glob("*.json")
     file.write_text(file.read_text().replace('"kind": "contraction"', '"kind": "other"'))
-    with pytest.raises(DatabaseError, match=f"{file.name}' is damaged or of another program"):
+    with pytest.raises(DatabaseError, match=f"{file.name}' is damaged, or was written by"):
         ScheduleModule(host(1), plans=plans)(mod)

@@ -289,7 +289,7 @@ def test_rows_of_a_table_are_one_indirect_transfer(places: tuple[int, ...], dtyp
     assert package(rows).tobytes() == wanted.tobytes()
     with pytest.raises(neuron.KernelError, match="elements"):
         package(np.full(places, 50))
-    with pytest.raises(ValueError, match="places in a table as int32"):
+    with pytest.raises(ValueError, match="indices of a table as int32"):
         package(rows + 2**32)
 
 
@@ -365,7 +365,7 @@ def test_a_kernel_may_be_changed_by_hand(folder: Path, tmp_path: Path, x: np.nda
         (lambda data: data.update(format_version=99), "version 99 of the format"),
         (lambda data: data.update(machine="trn9"), "no machine 'trn9'"),
         (lambda data: data["steps"].reverse(), "before it is computed"),
-        (lambda data: data["kernels"].pop(), "which is not there"),
+        (lambda data: data["kernels"].pop(), "which the package does not have"),
         (lambda data: data["kernels"].append("../x"), "is not a name"),
         (lambda data: data["arrays"].pop("x"), "damaged"),
         (lambda data: data["arrays"].update(w0=[[3], "float32"]), "has shape"),

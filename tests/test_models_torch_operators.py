@@ -340,12 +340,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], Any, str]] = {
         "bags of several sizes",
     ),
     "dropout": (functional.dropout, X, "dropout in inference draws random numbers"),
-    "power": (lambda i: 3**i, whole(0, 9, 6), "integer other than 2"),
-    "powers": (lambda i: i**i, whole(0, 9, 6), "integer other than 2"),
+    "power": (lambda i: 3**i, whole(0, 9, 6), "integer base other than 2"),
+    "powers": (lambda i: i**i, whole(0, 9, 6), "integer base other than 2"),
     "masked": (
         lambda x: x.index_put((x[:, 0] > 0,), x[0]),
         X,
-        "a mask selects",
+        "index_put by a mask",
     ),
 }
 

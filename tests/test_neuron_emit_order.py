@@ -220,11 +220,11 @@ def test_two_loops_over_partitions_and_no_such_engine() -> None:
 
 @pytest.mark.parametrize("step", [-1, 7, "3", 2.5, None])
 def test_steps_that_there_are_not(step: object) -> None:
-    with pytest.raises(ValueError, match="step is 0 to 6"):
+    with pytest.raises(ValueError, match="step must be from 0 to 6"):
         ladder.schedule(step)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arguments", [(4, 3), (4, 0), (0, 4), (5, 129)])
 def test_columns_that_are_not_merged(arguments: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="merged is one of"):
+    with pytest.raises(ValueError, match="merged must be one of"):
         ladder.schedule(*arguments)

@@ -122,7 +122,7 @@ def test_arrays_that_are_no_tensors() -> None:
 )
 def test_integers_that_leave_64_bits(middle: str) -> None:
     error = refusal(lambda: loaded(middle))
-    assert (error.line, "leaves 64 bits" in error.reason) == (MIDDLE, True), error
+    assert (error.line, "does not fit in 64 bits" in error.reason) == (MIDDLE, True), error
 
 
 def test_largest_integer_and_large_floats() -> None:

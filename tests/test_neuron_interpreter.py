@@ -198,7 +198,7 @@ def test_integers() -> None:
         (
             "nisa.memset(r, 2**16); nisa.tensor_tensor(r, r, r, nl.multiply)",
             "int32",
-            "leaves the values of int32",
+            "does not fit in int32",
         ),
         (
             "nisa.memset(r, 7); nisa.tensor_tensor(r, r, r, nl.divide)",

@@ -178,7 +178,7 @@ CASES: list[tuple[str, Any, Any, str, str]] = [
         SILU,
         None,
         "nisa.activation(r, nl.maximum, t)",
-        "op is one of nl.copy",
+        "op must be one of nl.copy",
     ),
 ]
 

@@ -70,7 +70,7 @@ def test_step_4_with_the_merges_of_step_5() -> None:
 
 
 def test_no_such_step() -> None:
-    with pytest.raises(ValueError, match="step is 0 to 6, not 7"):
+    with pytest.raises(ValueError, match="step must be from 0 to 6, not 7"):
         ladder.schedule(7)
 
 

@@ -12,7 +12,7 @@ import fuse_epilogue
 from fuse_epilogue import schedules, workloads
 from fuse_epilogue.planner import Plan
 from fuse_epilogue.planner.machines.gpu_table import CHIPS
-from fuse_epilogue.targets import GPUS
+from fuse_epilogue.targets import GPUS, as_target
 from tiers import crossed
 
 FUNCTIONS = {
@@ -94,6 +94,8 @@ def test_targets_have_names() -> None:
     }
     for name in GPUS:
         assert fuse_epilogue.plan(func, name).machine.name == name.upper()
+    with pytest.raises(ValueError, match="'trn2' is Trainium, for which TVM has no code generator"):
+        as_target("trn2")
     with pytest.raises(ValueError, match="'h1000' is neither 'host', a GPU by name"):
         fuse_epilogue.plan(func, "h1000")
 

@@ -129,7 +129,7 @@ def test_a_cost_is_the_weighted_sum():
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
 def test_weights_are_no_less_than_zero(value):
-    with pytest.raises(ValueError, match="gamma must be a number from 0 on"):
+    with pytest.raises(ValueError, match="gamma must be a number of at least 0"):
         Weights(gamma=value)
 
 

@@ -145,7 +145,7 @@ def test_without_cuda_nothing_is_compiled():
 
 
 def test_a_profile_is_for_a_processor():
-    with pytest.raises(ValueError, match="a profile is that of a processor"):
+    with pytest.raises(ValueError, match="a profile describes a processor"):
         fuse_epilogue.plan(SMALL["rows"][1], TARGET, profile=Profile(processor(), Weights()))
 
 

@@ -180,7 +180,7 @@ def test_vectors_of_a_row_are_worth_more_than_an_absorbed_bias():
         (SMALL["product"][1], "c", ValueError, "kind 'c', only 'llvm'.* 'cuda'.* trn1"),
         (None, TARGET, TypeError, "func must be a PrimFunc or a Schedule, not NoneType"),
         (SMALL["product"][1], 7, TypeError, "target must be a tvm.target.Target, .* not int"),
-        (SMALL["product"][1], "trn9", ValueError, "target 'trn9' is neither .* trn2 or trn3, nor"),
+        (SMALL["product"][1], "trn9", ValueError, "target 'trn9' is neither .* trn2, trn3, nor"),
         (SMALL["product"][1], {"kind": "llvm", "mcpu": "a\nb"}, ValueError, r"'mcpu' .* 'a\\nb'"),
         (workloads.elementwise(8, 8), "trn1", ValueError, "conv, product, products, rows"),
         *(
@@ -364,9 +364,9 @@ def test_numbers_of_numpy_are_integers():
     [
         (dict(alpha=0, beta=0, gamma=0, delta=0), ValueError, "alpha, beta and gamma are all 0"),
         (dict(alpha=0, beta=0, gamma=0), ValueError, "alpha, beta and gamma are all 0"),
-        (dict(gamma=-1.0), ValueError, "gamma must be a number from 0 on, not -1.0"),
-        (dict(delta=float("nan")), ValueError, "delta must be a number from 0 on, not nan"),
-        (dict(delta=10**400), ValueError, "delta must be a number from 0 on"),
+        (dict(gamma=-1.0), ValueError, "gamma must be a number of at least 0, not -1.0"),
+        (dict(delta=float("nan")), ValueError, "delta must be a number of at least 0, not nan"),
+        (dict(delta=10**400), ValueError, "delta must be a number of at least 0"),
         (dict(beta="1"), TypeError, "beta must be a number, not str"),
         (dict(beta=True), TypeError, "beta must be a number, not bool"),
         (dict(beta=None), TypeError, "beta must be a number, not NoneType"),

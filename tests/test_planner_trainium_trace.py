@@ -156,7 +156,7 @@ REFUSED: list[tuple[Any, str, dict[str, int], str]] = [
     (PRODUCT, "neuron_conv", OF_A_CONV, "not a depthwise convolution"),
     (CONV, "neuron_conv", {**OF_A_CONV, "partitions": 0}, "from 1 to 128 channels, not 0"),
     (CONV, "neuron_conv", {**OF_A_CONV, "partitions": 129}, "from 1 to 128 channels, not 129"),
-    (CONV, "neuron_conv", {**OF_A_CONV, "on_tensor": 4}, "on_tensor is 0 to 3, not 4"),
+    (CONV, "neuron_conv", {**OF_A_CONV, "on_tensor": 4}, "on_tensor must be from 0 to 3, not 4"),
     (CONV, "neuron_conv", {**OF_A_CONV, "partitions": 3}, "in 3 loops, not in 4"),
     (CONV, "neuron_conv", {**OF_A_CONV, "loops": 5}, "in 4 loops, not in 5"),
     # Something follows that is not fused with it.
@@ -246,7 +246,7 @@ TWINS: dict[str, tuple[str, str, str]] = {
     "a condition": (
         '        for j in range(4):\n            with T.sblock("use")',
         '        if i == 1:\n          for j in range(4):\n            with T.sblock("use")',
-        "more than blocks in it",
+        "statements other than blocks",
     ),
 }
 

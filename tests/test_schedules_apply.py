@@ -49,7 +49,7 @@ def test_apply_refuses() -> None:
         schedules.apply(func, "c")
     with pytest.raises(ValueError, match="'llvm' knows this function .known: DepthwiseConv1d.: it"):
         schedules.apply(doubled, "llvm")
-    with pytest.raises(ValueError, match="^func is scheduled"):
+    with pytest.raises(ValueError, match="^func is already scheduled"):
         schedules.apply(schedules.apply(func, "llvm")["main"], "llvm")
 
 

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Callable[[], tuple[Schedule, Any]], str, dict[str, int]
         lambda: ready(CONV),
         "rows",
         {**IN_ROWS, "lanes": 12},
-        "12 lanes are not a power of two",
+        "must be a power of two, not 12",
     ),
     "rows: no lanes": (lambda: ready(CONV), "rows", {**IN_ROWS, "lanes": 1}, "one lane"),
     "rows: not streamed": (
@@ -158,13 +158,13 @@ REFUSED: dict[str, tuple[Callable[[], tuple[Schedule, Any]], str, dict[str, int]
         lambda: bare(marked_from_one, "conv"),
         "borders",
         AT_BORDERS,
-        "does not count from 0 on",
+        "does not start at 0",
     ),
     "borders: not linear": (
         lambda: marked_when_fused(CONV),
         "borders",
         AT_BORDERS,
-        "does not go along its loop",
+        "does not advance with its loop",
     ),
     "borders: an unknown width": (
         lambda: marked(depthwise_conv1d(2, 4, "w", 3), 1),

@@ -242,7 +242,7 @@ def test_what_follows_is_computed_on_the_chip() -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "wide values": (lambda: written_out(columns=513), "513 columns, a bank of PSUM has 512"),
+    "wide values": (lambda: written_out(columns=513), "513 columns, and a bank of PSUM holds 512"),
     "long rows": (lambda: written_out(2, 70_000), "sbuf-capacity"),
     "values by column": (lambda: written_out(values_by_column=True), "transpose them before"),
     "a mask by key": (lambda: written_out(mask_by_key=True), "keys are not its last axis"),

@@ -164,7 +164,7 @@ def test_no_more_taps_than_there_are_on_the_scalar_engine() -> None:
     conv = find_channel_conv(workloads.depthwise_conv1d(2, 12, 40, 3))
     assert conv is not None
     for on_tensor, on_scalar in ((0, 3), (2, 1), (0, -1)):
-        with pytest.raises(ValueError, match="on_scalar is 0 to"):
+        with pytest.raises(ValueError, match="on_scalar must be from 0 to"):
             rewritten(conv, 6, on_tensor, on_scalar)
 
 

@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             lambda x, w: op.permute_dims(op.nn.conv2d(x, w), [0, 2, 3, 1]),
             [(1, 2, 8, 8), (3, 2, 1, 1)],
         ),
-        "does not compute one element of each",
+        "does not compute one element from each",
     ),
 }
 

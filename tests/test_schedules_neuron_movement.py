@@ -154,7 +154,7 @@ def refusals() -> list[tuple[Any, str]]:
     wide = te.placeholder((8, 8), "int64", "x")
     return [
         (te.create_prim_func([x, doubled]), "computes something"),
-        (te.create_prim_func([x, i, taken]), "data or TVM decide"),
+        (te.create_prim_func([x, i, taken]), "known only when the kernel runs"),
         (te.create_prim_func([x, padded]), "computes something"),
         (te.create_prim_func([x, cast]), "computes something"),
         (te.create_prim_func([x, summed]), "that each move"),

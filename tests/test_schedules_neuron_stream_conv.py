@@ -106,7 +106,7 @@ def test_a_sum_without_bias_and_activation() -> None:
     [
         (
             ("= bias[v_c]", "= padded[v_n, v_c, v_w]"),
-            "what its sum begins with is computed before",
+            "the start value of its sum is computed by an earlier block",
         ),
         (
             ("= bias[v_c]", "= weight[v_c, 0]"),

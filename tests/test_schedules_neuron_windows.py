@@ -155,7 +155,7 @@ def padded(shown: bool) -> Any:
 @pytest.mark.parametrize(
     ("func", "twin", "why"),
     [
-        (with_filters(2), with_filters(1), "its windows are not of the result's channel"),
+        (with_filters(2), with_filters(1), "its windows do not belong to the channel"),
         (average(1), average(0), "what follows its windows depends on a result's place"),
         (wide(20000), wide(2000), "a row of its images takes more than 64 KiB"),
         (padded(True), padded(False), "it has several results"),

@@ -207,7 +207,7 @@ def test_what_is_no_tracker_is_said_at_once(tmp_path: Path, capsys: Any) -> None
         thread.start()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         refused(tmp_path, ["--tracker", address, "--key", "there"])
-        assert f"what answers at {address} is not an RPC tracker" in capsys.readouterr().err
+        assert f"{address} answers, but is not an RPC tracker" in capsys.readouterr().err
         thread.join()
     # Nobody listens there any more; and on no port of that number.
     for tracker, why in ((address, "start one with"), ("127.0.0.1:99999", "ports are from 1 to")):

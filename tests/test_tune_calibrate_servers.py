@@ -193,4 +193,4 @@ def test_servers_of_a_key_are_of_one_kind(
 
 def test_no_server_of_that_key(cluster: tune.Cluster, tmp_path: Path, capsys: Any) -> None:
     refused(tmp_path, ["--tracker", f"127.0.0.1:{cluster.port}", "--key", "other"])
-    assert "has no server of the key 'other'" in capsys.readouterr().err
+    assert "has no server with the key 'other'" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_everything_listens_on_the_loopback(
 
 
 def test_no_server_of_that_key(cluster: tune.Cluster) -> None:
-    with pytest.raises(ValueError, match="has no server of the key 'other'"):
+    with pytest.raises(ValueError, match="has no server with the key 'other'"):
         tune.rpc_runner("127.0.0.1", cluster.port, "other", 1)
 
 

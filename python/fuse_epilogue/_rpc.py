@@ -91,8 +91,9 @@ def need_a_server(config: RPCConfig) -> None:
     """
     if servers_of(config) == 0:
         raise ValueError(
-            f"the tracker at {_address(config)} has no server of the key '{config.tracker_key}': "
-            "start one with python -m tvm.exec.rpc_server, its --key the same"
+            f"the tracker at {_address(config)} has no server with the key "
+            f"'{config.tracker_key}': start one with python -m tvm.exec.rpc_server "
+            f"--tracker {_address(config)} --key {config.tracker_key}"
         )
 
 
@@ -118,9 +119,7 @@ def servers_of(config: RPCConfig) -> int:
             "python -m tvm.exec.rpc_tracker"
         ) from error
     if answer != base.RPC_TRACKER_MAGIC:
-        raise ValueError(
-            f"what answers at {address} is not an RPC tracker of TVM: look at the port"
-        )
+        raise ValueError(f"{address} answers, but is not an RPC tracker of TVM: check the port")
     return int(config.count_num_servers())
 
 

@@ -10,7 +10,7 @@ from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV, _ffi_api
 
 from . import _core
-from ._arguments import Numerics, check_numerics, flag
+from ._arguments import Numerics, check_numerics, flag, prim_func
 from ._log import logger
 from .report import FusionReport, report_from_core
 from .tir.walk import parts_of
@@ -223,7 +223,7 @@ else:
 
 def as_schedule(value: Schedule | tirx.PrimFunc) -> Schedule:
     """Return a schedule to ask about; of a function, a new one."""
-    return Schedule(value) if isinstance(value, tirx.PrimFunc) else value
+    return value if isinstance(value, Schedule) else Schedule(prim_func("sch", value))
 
 
 def _reduction(block: Any, reduction_block: Any) -> Any:  # noqa: ANN401 - what the user passed

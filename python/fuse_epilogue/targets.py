@@ -86,12 +86,17 @@ def as_target(target: Any) -> Target:  # noqa: ANN401 - whatever a caller passes
         raise TypeError(
             f"target must be a tvm.target.Target, a str or a dict, not {type(target).__name__}"
         )
+    if isinstance(target, str) and target in MACHINES:
+        raise ValueError(
+            f"target {target!r} is Trainium, for which TVM has no code generator: "
+            "fuse_epilogue.compile, plan and schedules.apply take it"
+        )
     try:
         return Target(target)
     except Exception as error:  # TVM's errors are of several types
         raise ValueError(
             f"target {target!r} is neither 'host', a GPU by name ({', '.join(GPUS)}), "
-            f"{' or '.join(MACHINES)}, nor one that TVM knows, such as "
+            f"{', '.join(MACHINES)}, nor one that TVM knows, such as "
             f'{{"kind": "cuda", "arch": "sm_90"}}: {error}'
         ) from error
 

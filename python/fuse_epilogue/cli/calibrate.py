@@ -117,7 +117,9 @@ def _own(machine: Cpu) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"name a file with --out: there is no folder for it: {error}") from error
+        raise InputError(
+            f"name a file with --out: no folder can be made for it: {error}"
+        ) from error
     output.check_file("the profile", str(path))
     return path
 

@@ -23,7 +23,7 @@ def run(given: argparse.Namespace) -> Answer:
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     if len(funcs) > 1 and (given.out or given.picture):
         raise output.InputError(
-            f"--out and --picture are of one function: pick one of {', '.join(funcs)} "
+            f"--out and --picture are for one function: pick one of {', '.join(funcs)} "
             "with --function"
         )
     texts: list[str] = []

@@ -25,7 +25,10 @@ def run(given: argparse.Namespace) -> Answer:
     if given.tracker is not None or given.key is not None:
         target = _remote_target(given, target)
     if not isinstance(target, Target):
-        raise output.InputError(f"--target {given.target}: there is nothing to measure on")
+        raise output.InputError(
+            f"--target {given.target}: no machine measures kernels for it; fuse-epilogue plan "
+            "predicts them"
+        )
     funcs = inputs.functions(inputs.read(given.input, given.run_python), given.function)
     left_out: list[LeftOut] = []
     ran: list[Trial] = []

@@ -75,7 +75,7 @@ def _rows(
     func: tirx.PrimFunc, block: str, lanes: int, stream: bool, parallel: bool
 ) -> tirx.PrimFunc:
     if lanes & (lanes - 1):
-        raise NotRewritten(f"{lanes} lanes are not a power of two")
+        raise NotRewritten(f"the number of lanes must be a power of two, not {lanes}")
     fused = _fused(func, block)
     why = why_not_rows(fused, lanes)
     if why is not None:
@@ -110,8 +110,8 @@ def _split_at_borders(func: tirx.PrimFunc, block: str, channel: int, rolled: boo
 def _check_threads(parts: int, threads: int) -> None:
     if parts < 1 or not 1 <= threads <= _THREADS:
         raise NotRewritten(
-            f"a thread cannot have {parts} parts, or a block {threads} threads: it is at least 1 "
-            f"part, and from 1 to {_THREADS} threads"
+            f"a thread must have at least 1 part, not {parts}, and a block from 1 to {_THREADS} "
+            f"threads, not {threads}"
         )
 
 
@@ -120,7 +120,7 @@ def _cuda_rows(func: tirx.PrimFunc, block: str, vectors: int, threads: int) -> t
     fused = _fused(func, block)
     rows = thread_rows.find_rows(fused)
     if rows is None:
-        raise NotRewritten(f"no thread can load rows of '{block}' in vectors")
+        raise NotRewritten(f"threads cannot load rows of '{block}' in vectors")
     return thread_rows.in_rows(func, fused, rows, vectors, threads)
 
 
@@ -130,7 +130,7 @@ def _cuda_channels(func: tirx.PrimFunc, block: str, tile: int, threads: int) -> 
     found = channels.find_channels(fused)
     made = None if found is None else channels.in_channels(func, fused, found, tile, threads)
     if made is None:
-        raise NotRewritten(f"no thread can load channels of '{block}' in vectors")
+        raise NotRewritten(f"threads cannot load channels of '{block}' in vectors")
     return made
 
 

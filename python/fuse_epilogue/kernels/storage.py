@@ -46,7 +46,7 @@ def from_data(data: Mapping[str, Any]) -> Scheduled:
     try:
         func = tvm.ir.load_json(data["func"])
         if not isinstance(func, tirx.PrimFunc):
-            raise TypeError(f"its function is a {type(func).__name__}")
+            raise TypeError(f"its function is a {type(func).__name__}, not a PrimFunc")
         packings = {
             int(place): Packing(
                 tuple(each["shape"]),

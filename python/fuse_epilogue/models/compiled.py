@@ -51,7 +51,7 @@ class CompiledModel:
     target : str
         The target it is compiled for, as JSON.
     sizes : tuple[dict[str, int], ...]
-        Combinations of sizes that it has functions of their own for.
+        Combinations of sizes for which it has specialised functions.
 
     Example
     -------
@@ -87,7 +87,7 @@ class CompiledModel:
         library : bytes, optional
             The shared library that `module` was loaded from.
         sizes : Sequence[Mapping[str, int]]
-            Combinations of sizes that it has functions of their own for.
+            Combinations of sizes for which it has specialised functions.
         """
         self.signature = signature
         self.report = report
@@ -224,7 +224,7 @@ class CompiledModel:
     def __reduce__(self) -> Any:
         """Refuse to be pickled or copied, as machine code cannot be."""
         raise TypeError(
-            "a compiled model is neither pickled nor copied: save it, and load the file"
+            "a compiled model cannot be pickled or copied: save it to a file, and load that"
         )
 
     def __repr__(self) -> str:
@@ -317,7 +317,10 @@ class CompiledModel:
         """
         if self._library is None:
             if not cc.get_cc():  # TVM's own error is that None is not a path.
-                raise RuntimeError("there is no C++ compiler, nor is CXX the path of one")
+                raise RuntimeError(
+                    "no C++ compiler was found: install g++ or clang++, or set CXX to the path of "
+                    "one"
+                )
             self._module.export_library(str(path))
         else:
             Path(path).write_bytes(self._library)

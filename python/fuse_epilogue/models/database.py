@@ -112,12 +112,12 @@ class Database:
             if entry["format"] != FORMAT or entry["format_version"] != FORMAT_VERSION:
                 raise ValueError(f"it is '{entry['format']}', version {entry['format_version']}")
             if entry["key"] != key:
-                raise ValueError("it is of another function or target")
+                raise ValueError("it is for another function or target")
             if entry["sha256"] != _hash(body):
-                raise ValueError("its value has another hash")
+                raise ValueError("its value does not match its hash")
         except (ValueError, KeyError, TypeError) as error:
             raise DatabaseError(
-                f"'{file}' is damaged or of another program "
+                f"'{file}' is damaged, or was written by another program "
                 f"({type(error).__name__}: {error}); remove it"
             ) from error
         return body

@@ -61,8 +61,8 @@ def compile(  # noqa: A001 - as tvm.compile
     target : optional
         This machine if None. For a PrimFunc all that :func:`fuse_epilogue.plan` takes; for a model
         a target of kind "llvm", or of kind "cuda" or a GPU by its name: what the planner does not
-        know is scheduled by TVM's dlight there. A model for a GPU was called on none by the tests
-        of this package, which execute its kernels on a processor. ``"trn1"``, ``"trn2"`` and
+        know is scheduled by TVM's dlight there. The tests of this package execute the kernels of
+        a model for a GPU on a processor, and have called none on a GPU. ``"trn1"``, ``"trn2"`` and
         ``"trn3"``: a package of kernels in NKI, which run on the interpreter here.
     threads : int, optional
         For models: number of threads that parallel loops are made for; the target's "num-cores" if
@@ -94,8 +94,8 @@ def compile(  # noqa: A001 - as tvm.compile
     database : Database or path, optional
         For models: a folder where what is compiled is kept and found again, by the model with its
         weights, the target, the options above, and versions; and what is chosen for each function,
-        for other models that have it. Its machine code runs: use only a folder to which no one
-        writes whom you would not trust with your programs.
+        for other models that have it. Its machine code is run: use only a folder to which
+        nothing writes that you do not trust.
     **of_function
         For a PrimFunc: the options `profile`, `limit`, `finite` and `round_shares` of
         :func:`fuse_epilogue.plan`; the last two also for a model on Trainium.
@@ -199,8 +199,8 @@ def _core(target: Any) -> Machine | None:
     """
     if isinstance(target, tuple | list):
         raise TypeError(
-            f"target must be a target, not {type(target).__name__}: example inputs have a name, "
-            "example_inputs=(x,)"
+            f"target must be a tvm.target.Target, a str or a dict, not {type(target).__name__}; "
+            "example inputs are passed by name, example_inputs=(x,)"
         )
     if isinstance(target, Machine):
         return target

@@ -117,7 +117,7 @@ def load_entry(path: Path, key: dict[str, Any]) -> CompiledModel:
     """
     manifest, code = _read(path)
     if manifest.get("key") != key:
-        raise SavedModelError(f"'{path}' is of another model, target or version")
+        raise SavedModelError(f"'{path}' is for another model, target or version")
     return _loaded(manifest, code)
 
 
@@ -188,7 +188,7 @@ def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
                 "compile the model again"
             )
     if len(code) != manifest["bytes"] or hashlib.sha256(code).hexdigest() != manifest["sha256"]:
-        raise SavedModelError(f"'{file}' is damaged: its machine code has another hash")
+        raise SavedModelError(f"'{file}' is damaged: its machine code does not match its hash")
     _check_processor(file, manifest["target"])
     _sizes_from(manifest["sizes"], signature_from(manifest["signature"]))
     ModelReport.from_json(json.dumps(manifest["report"]))

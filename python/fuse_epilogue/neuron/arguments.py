@@ -96,13 +96,13 @@ def constant_of(it: Instruction, parameter: Parameter, value: Any) -> Any:
             or value.name not in OPERATIONS[kind]
         ):
             names = ", ".join("nl." + it for it in OPERATIONS[kind])
-            raise Refused("language", f"{name} is one of {names}")
+            raise Refused("language", f"{name} must be one of {names}")
         return value.name
     if kind in ENUMERATIONS:
         if type(value) is int and 0 <= value < len(ENUMERATIONS[kind]):
             return ENUMERATIONS[kind][value]
         if not isinstance(value, Symbol) or value.kind != kind:
-            raise Refused("language", f"{name} is one of nisa.{kind}")
+            raise Refused("language", f"{name} must be one of nisa.{kind}")
         return value.name
     if isinstance(value, Unknown):
         raise unsupported(value.name)

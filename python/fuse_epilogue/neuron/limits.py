@@ -59,7 +59,8 @@ def bounded(tree: ast.AST) -> None:
                 if node.value >= LARGEST:
                     # Not the integer itself: Python may refuse to write it down.
                     raise KernelError(
-                        node.lineno, "an integer leaves 64 bits: write large numbers as 1e19"
+                        node.lineno,
+                        "an integer does not fit in 64 bits: write large numbers as 1e19",
                     )
     raise KernelError(line, f"nested more than {MOST_NESTED} deep")
 

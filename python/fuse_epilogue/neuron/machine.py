@@ -213,4 +213,4 @@ def machine(name: str | Machine) -> Machine:
         return MACHINES[name]
     except KeyError:
         known = ", ".join(repr(each) for each in MACHINES)
-        raise ValueError(f"no machine is called {name!r}; there are {known}") from None
+        raise ValueError(f"there is no machine {name!r}, only {known}") from None

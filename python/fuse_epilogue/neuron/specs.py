@@ -24,7 +24,7 @@ def spec_of(value: Any) -> Any:
         shape, dtype = value
         name = str(dtype)
         if name not in ITEMSIZE:
-            raise TypeError(f"{name} is not a type of kernels: {', '.join(ITEMSIZE)}")
+            raise TypeError(f"{name} is not a type that kernels have: {', '.join(ITEMSIZE)}")
         return _checked(tuple(int(n) for n in shape), name)
     if isinstance(value, tuple):
         return tuple(spec_of(item) for item in value)

@@ -247,7 +247,9 @@ class Tile:
             if not dims or dims[-1][0] != 1 or self.indirect is not None:
                 raise Refused("shapes", "view needs elements side by side")
             if any(n * old % new for n in (offset, dims[-1][1], *(s for s, _ in dims[:-1]))):
-                raise Refused("shapes", f"{self.shape} of {self.access.dtype} is no {dtype}")
+                raise Refused(
+                    "shapes", f"{self.shape} {self.access.dtype} cannot be viewed as {dtype}"
+                )
             dims = (
                 *((stride * old // new, count) for stride, count in dims[:-1]),
                 (1, dims[-1][1] * old // new),

@@ -41,7 +41,7 @@ def dtype_of(array: np.ndarray) -> str:
     """
     if array.dtype.name not in ITEMSIZE:
         raise TypeError(
-            f"{array.dtype.name} is not a type of kernels, convert the array with astype: "
+            f"{array.dtype.name} is not a type that kernels have; convert the array with astype: "
             f"{', '.join(ITEMSIZE)}"
         )
     return array.dtype.name

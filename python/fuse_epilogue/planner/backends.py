@@ -241,7 +241,7 @@ def described(target: Any, profile: Profile | None) -> tuple[Cpu | Gpu | Machine
     backend = backend_of(machine)
     if backend is not CPU:
         if profile is not None:
-            raise ValueError(f"a profile is that of a processor: leave it out for {backend.label}")
+            raise ValueError(f"a profile describes a processor: leave it out for {backend.label}")
         return machine, Weights(), UNKNOWN
     profile = profile if profile is not None else profile_of(machine)
     if profile is None:
@@ -261,7 +261,7 @@ def _machine_named(target: Any) -> Any:
         raise ValueError(
             f"the planner does not know targets of kind '{target.kind.name}', only 'llvm', such as "
             "schedules.host(), and 'cuda', such as {'kind': 'cuda', 'arch': 'sm_90'}; and "
-            f"{' and '.join(MACHINES)} by name"
+            f"{', '.join(MACHINES)} by name"
         )
     return gpu(target) if target.kind.name == "cuda" else cpu(target)
 

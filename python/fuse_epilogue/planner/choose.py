@@ -95,8 +95,8 @@ def plan(
     True
     """
     func = prim_func("func", func)
-    whole_number("limit", limit, 1, "points up to which a space is searched in full")
-    whole_number("measure", measure, 0, "points that are timed")
+    whole_number("limit", limit, 1, "the number of points up to which a space is searched in full")
+    whole_number("measure", measure, 0, "the number of points that are timed")
     permitted = {"finite": finite, "round_shares": round_shares}
     for name, value in permitted.items():
         flag(name, value)
@@ -145,7 +145,7 @@ def _check_costs(found: Found, weights: Weights) -> None:
     least = min(each.cost for each in found.ranked)
     if least <= 0:
         raise ValueError(
-            f"by {weights} a point costs {least:g} s, and every kernel takes some time: "
+            f"with {weights} a point costs {least:g} s, but every kernel takes some time: "
             "calibrate again, or plan without this profile"
         )
 

@@ -149,10 +149,10 @@ def whole_number(name: str, value: Any, least: int, of: str) -> None:
       `int`.
     - Raises ValueError: the value is below that number.
 
-    >>> whole_number("limit", 0, 1, "points that are looked at")
+    >>> whole_number("limit", 0, 1, "the number of points that are costed")
     Traceback (most recent call last):
     ...
-    ValueError: limit must be 1 or above, not 0: it is points that are looked at
+    ValueError: limit must be 1 or above, not 0: it is the number of points that ...
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, not {type(value).__name__}: it is {of}")

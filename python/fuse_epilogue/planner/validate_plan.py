@@ -62,18 +62,19 @@ def check_for(plan: PlanRecord, problem: Problem) -> None:
         space.check(each.point)
     limits = {constraint.name for constraint in space.constraints}
     if found.size != space.size or {*found.pruned} != limits:
-        raise ValueError("what this plan says of its search is of another space; plan again")
+        raise ValueError("the search recorded in this plan is of another space; plan again")
     if not _has_all_points(plan):
         return
     points, pruned = space.feasible()
     if (found.evaluated, found.pruned) != (points.size, pruned):
         raise ValueError(
-            "what this plan says was ruled out is not what the constraints rule out; plan again"
+            "the points that this plan says were ruled out are not those that the constraints rule "
+            "out; plan again"
         )
     if ways := _missing_ways(space, points, found.by_fusion):
         raise ValueError(
-            f"what this plan says of its search lacks '{ways[0]}', a way to fuse that there is; "
-            "plan again"
+            f"the search recorded in this plan lacks '{ways[0]}', one of the ways to fuse; plan "
+            "again"
         )
 
 

@@ -295,7 +295,9 @@ def _rules(
 ) -> tuple[Any, tuple[Rule, ...]]:
     """Return a target as TVM knows it, or a machine, and the rules for it."""
     if func.attrs is not None and func.attrs.get("tirx.is_scheduled"):
-        raise ValueError("func is scheduled ('tirx.is_scheduled'): pass it as it was before")
+        raise ValueError(
+            "func is already scheduled ('tirx.is_scheduled'): pass the unscheduled function"
+        )
     target = named(target)
     if isinstance(target, str) and target in MACHINES:
         target = MACHINES[target]

@@ -113,6 +113,6 @@ class _ConstantPacker(PyExprMutator):
         if key not in self.packed:
             array = packing.pack(constant.value.numpy())
             if tuple(array.shape) != tuple(packing.shape):
-                raise ValueError(f"packed to {array.shape}, not to {packing.shape}")
+                raise ValueError(f"a constant was packed to {array.shape}, not to {packing.shape}")
             self.packed[key] = relax.const(np.ascontiguousarray(array), packing.dtype)
         return self.packed[key]

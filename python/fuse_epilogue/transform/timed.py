@@ -178,7 +178,7 @@ def _arrays(original: Any, func: Any) -> list[Any]:
         return made
     quotients = parts_of(original.body, prim.Div, prim.Mod, prim.FloorDiv, prim.FloorMod)
     if any(loads(quotient.b) for quotient in quotients):
-        raise ValueError("it reads indices and divisors: no data that are made up are good for it")
+        raise ValueError("it reads indices or divisors, for which made-up data is not valid")
     for each in made:
         if isinstance(each, tvm.runtime.Tensor):
             each.copyfrom(np.zeros_like(each.numpy()))

@@ -66,8 +66,8 @@ def check_packages(cost_model: Any) -> None:  # noqa: ANN401 - what TVM takes
             raise ImportError(f"MetaSchedule needs the package {package}: pip install {package}")
     if cost_model == "xgb" and importlib.util.find_spec("xgboost") is None:
         raise ImportError(
-            "the cost model xgb needs the package xgboost: pip install xgboost-cpu, or take the "
-            "cost model random, which needs none"
+            "the cost model xgb needs the package xgboost: pip install xgboost-cpu, or use the "
+            "cost model random, which needs no package"
         )
 
 

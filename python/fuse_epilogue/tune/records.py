@@ -183,8 +183,8 @@ def _appended(file: Path) -> Iterator[None]:
     if file.stat().st_size == before or _torn(file):
         os.truncate(file, before)
         raise OSError(
-            f"{file} cannot be written, its disk may be full: what was to be appended is lost, "
-            "what was there stays; make room, and run the same again, which goes on"
+            f"{file} cannot be written, and its disk may be full: the new line is lost, and the "
+            "earlier ones are kept; free some space and run the same again, which resumes"
         )
 
 

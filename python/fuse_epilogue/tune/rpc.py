@@ -82,7 +82,7 @@ class Cluster:
             from tvm.rpc import tracker
         except ImportError as error:
             raise ImportError(
-                f"TVM's RPC needs a package more: pip install cloudpickle psutil tornado ({error})"
+                f"TVM's RPC needs more packages: pip install cloudpickle psutil tornado ({error})"
             ) from error
         _need_address(host)
         self.host, self.key = host, key

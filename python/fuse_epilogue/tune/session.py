@@ -204,8 +204,8 @@ def _check_same(database: ms.database.JSONDatabase, target: Target, folder: str 
     for record in database.get_all_tuning_records():
         if record.target is not None and not tvm_ffi.structural_equal(record.target, target):
             raise ValueError(
-                f"'{folder}' has measurements for {record.target}, not for {target}: take another "
-                "folder, times on the one say nothing of the other"
+                f"'{folder}' has measurements for {record.target}, not for {target}: use another "
+                "folder, since times on one say nothing about the other"
             )
 
 

@@ -128,7 +128,8 @@ def find_attention(func: tirx.PrimFunc) -> ReadAttention:
         raise NotRewritten("its shares are not divided by their sum alone, or a sum is a result")
     if pattern.column.extent > BANK:
         raise NotRewritten(
-            f"its values have {pattern.column.extent} columns, a bank of PSUM has {BANK}: split "
+            f"its values have {pattern.column.extent} columns, and a bank of PSUM holds {BANK}: "
+            "split "
             "them, or schedule the products one by one"
         )
     if any(uses(pattern.result, axis.var) for axis in (pattern.query, pattern.column)) or loads(
@@ -152,14 +153,19 @@ def _part(name: str, value: Any, own: Axis, summed: Axis) -> Part:
     """Return an operand, over its own axis and the one that is summed over."""
     load = value.value if isinstance(value, prim.Cast) else value
     if not isinstance(load, TensorLoad) or str(load.source.ty.dtype) not in FLOATS:
-        raise NotRewritten(f"its {name} are computed: store them before")
+        raise NotRewritten(
+            f"its {name} are not elements of a tensor of floats: compute them in a function before "
+            "this one"
+        )
     _check_indices(load, name, (own, summed))
     for axis, place in ((summed, True), (own, False)):
         if same(load.indices[-1], axis.var):
             return Part(load, place)
     if own.extent == 1 or summed.extent == 1:
         return Part(load, summed.extent > 1)
-    raise NotRewritten(f"its {name} would be loaded element by element: their last axis is another")
+    raise NotRewritten(
+        f"its {name} would be loaded element by element: neither of their axes is the last one"
+    )
 
 
 def _check_indices(load: Any, name: str, axes: tuple[Axis, ...]) -> None:

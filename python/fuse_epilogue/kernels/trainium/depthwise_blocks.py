@@ -133,11 +133,13 @@ def rewritten(
       not divide the channels though there are taps on the tensor engine.
     """
     if not 0 <= on_tensor <= conv.conv.taps:
-        raise ValueError(f"on_tensor is 0 to {conv.conv.taps}, not {on_tensor}")
+        raise ValueError(f"on_tensor must be from 0 to {conv.conv.taps}, not {on_tensor}")
     if on_tensor and conv.channels % partitions:
         raise ValueError(f"{partitions} partitions do not divide {conv.channels} channels")
     if on_scalar and not 0 < on_scalar < conv.conv.taps - on_tensor:
-        raise ValueError(f"on_scalar is 0 to {conv.conv.taps - on_tensor - 1}, not {on_scalar}")
+        raise ValueError(
+            f"on_scalar must be from 0 to {conv.conv.taps - on_tensor - 1}, not {on_scalar}"
+        )
     return _Rewriter(conv, partitions, on_tensor, on_scalar).write()
 
 

@@ -47,7 +47,7 @@ def once(func: tirx.PrimFunc, block: str, loop: int) -> tirx.PrimFunc:
         )
     inside = [nest for nest in nests if any(each.same_as(around) for each in nest.loops)]
     if not all(map(_is_block, inside)):
-        raise NotRewritten(f"loop '{around.loop_var.name}' has more than blocks in it")
+        raise NotRewritten(f"loop '{around.loop_var.name}' contains statements other than blocks")
     group = _with_those_it_reads(own[0], inside)
     allocated = func.body.block.alloc_buffers
     for nest in group:

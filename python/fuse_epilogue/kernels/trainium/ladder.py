@@ -74,9 +74,11 @@ def schedule(step: int, merged: int | None = None) -> s_tir.Schedule:
     - Raises ValueError: there is no such step, or its columns cannot be merged so.
     """
     if type(step) is not int or not 0 <= step < len(PUBLISHED):
-        raise ValueError(f"step is 0 to {len(PUBLISHED) - 1}, not {step!r}")
+        raise ValueError(f"step must be from 0 to {len(PUBLISHED) - 1}, not {step!r}")
     if merged is not None and (step < 4 or merged not in _MERGEABLE):
-        raise ValueError(f"merged is one of {_MERGEABLE}, for the steps from 4 on, not {merged!r}")
+        raise ValueError(
+            f"merged must be one of {_MERGEABLE}, and only for steps 4 and later, not {merged!r}"
+        )
     sch = s_tir.Schedule(depthwise_conv1d(N, C, W, F, bias=False))
     sums = sch.get_sblock("conv")
     # Every step multiplies a window with the filter, and sums up the products.

@@ -67,7 +67,9 @@ def _fitted(pattern: Pattern) -> list[Pattern]:
             return [found]
         todo = [split for each in todo for split in _splits(each)]
     if not pattern.dims:
-        raise NotRewritten(f"an element of '{pattern.source.name}' has no place")
+        raise NotRewritten(
+            f"an element of '{pattern.source.name}' cannot be addressed by a transfer"
+        )
     first, *inner = pattern.dims
     return [
         each

@@ -60,7 +60,7 @@ def quantised(value: Any, total: Any, taps: int, by: Any) -> Any:
     shift, inside = _shifted(inside)
     bound = (_HIGH + 1) * 2**shift + taps * _PRODUCT
     if inside is None:
-        raise NotRewritten("its results of int8 are not sums that are shifted and clipped")
+        raise NotRewritten("its int8 results are not shifted and clipped sums")
     if shift > _MOST_SHIFTED or bound + taps * _PRODUCT > EXACT:
         raise NotRewritten(
             f"sums of {taps} taps with a shift of {shift} bits need more than the 24 bits of "
@@ -100,7 +100,7 @@ def _sum(expr: Any, total: Any, by: Any, bound: int) -> Any:
             high, low = limits
             clipped = prim.Max(prim.Min(load, high), low)
             return _sum(a, total, by, bound) + prim.Cast("float32", clipped)
-    raise NotRewritten(f"'{expr}' of int32 is not computed in float32")
+    raise NotRewritten(f"'{expr}' of int32 cannot be computed in float32")
 
 
 def is_quantised(buffer: Any) -> bool:

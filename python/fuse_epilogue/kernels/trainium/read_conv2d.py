@@ -46,7 +46,9 @@ def find_conv2d(func: tirx.PrimFunc) -> Convolution2d:
         raise NotRewritten(f"{_NO_CONV}: it has groups, or channels that are not the second axis")
     columns = sums.axes[3].extent
     if columns > BANK:
-        raise NotRewritten(f"a row of its result has {columns} columns, a bank of PSUM {BANK}")
+        raise NotRewritten(
+            f"a row of its result has {columns} columns, and a bank of PSUM holds {BANK}"
+        )
     found = Convolution2d(
         **fields_of(func, program, place, x, taps), channel=channel, weight=weight
     )

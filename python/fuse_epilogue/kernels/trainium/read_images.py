@@ -133,7 +133,7 @@ def _padding_before(program: Program, place: int) -> list[Stage]:
     """
     before = [s for s in program.stages[:place] if program.stages[place].reads(s.output)]
     if len(before) != place or place > 1:
-        raise NotRewritten("more than padding comes before its reduction")
+        raise NotRewritten("something other than padding comes before its reduction")
     return before
 
 
@@ -141,11 +141,11 @@ def _step_of(index: Any, own: Axis, tap: Axis) -> tuple[int, int]:
     """Return stride and dilation of an index of the image."""
     found = affine_of(index, [own.var, tap.var])
     if found is None or found.constant != 0:
-        raise NotRewritten("its windows are not at a stride, with a dilation")
+        raise NotRewritten("its windows do not have a constant stride and dilation")
     stride = found.factors[0] if own.extent > 1 else 1
     dilation = found.factors[1] if tap.extent > 1 else 1
     if stride < 1 or dilation < 1:
-        raise NotRewritten("its windows are not at a stride, with a dilation")
+        raise NotRewritten("its windows do not have a constant stride and dilation")
     return stride, dilation
 
 
@@ -161,9 +161,9 @@ def _followed(program: Program, place: int, sum_var: Any) -> tuple[Any, Any]:
     own = [load for load in last.loads if same(load.source, sums.output)]
     fits = len(last.axes) == 4 and [a.extent for a in last.axes] == [a.extent for a in sums.axes]
     if len(small.stages) != place + 2 or not own or not fits or not program.is_param(last.output):
-        raise NotRewritten("what follows its sums does not compute one element of each")
+        raise NotRewritten("its epilogue does not compute one element from each sum")
     if not all(is_at(load, last.axes) for load in own):
-        raise NotRewritten("what follows its sums does not compute one element of each")
+        raise NotRewritten("its epilogue does not compute one element from each sum")
     value = replace(
         last.value, TensorLoad, lambda load: sum_var if same(load.source, sums.output) else load
     )

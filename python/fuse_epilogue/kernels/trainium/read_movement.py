@@ -100,7 +100,7 @@ def find_moves(func: tirx.PrimFunc) -> tuple[Pattern, ...]:
     """
     program = read_program(with_branches(func))
     if program is None or any(stage.reduced for stage in program.stages):
-        raise NotRewritten("it is not blocks that each move all elements of one buffer")
+        raise NotRewritten("it must consist of blocks that each move all elements of one buffer")
     program = inlined(program)
     patterns: list[Pattern] = []
     for stage in program.stages:
@@ -197,7 +197,7 @@ def _number(expr: Any, at: dict[int, Any]) -> Any:
         return np.where(_number(condition, at), _number(first, at), _number(second, at))
     if type(expr) in _ARITHMETIC:
         return _ARITHMETIC[type(expr)](_number(expr.a, at), _number(expr.b, at))
-    raise NotRewritten(f"it moves elements by '{expr}', which data or TVM decide")
+    raise NotRewritten(f"it moves elements by '{expr}', which is known only when the kernel runs")
 
 
 # ---- Patterns -----------------------------------------------------------------------------------

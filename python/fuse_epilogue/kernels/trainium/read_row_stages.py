@@ -62,7 +62,7 @@ def find_row_stages(func: tirx.PrimFunc) -> Stages:
     program = read_program(sch.mod["main"]) if is_fixed(func) else None
     if program is None:
         raise NotRewritten(
-            "it must be blocks that each compute all of one buffer of floats, of fixed sizes"
+            "it must consist of blocks that each compute one whole buffer of floats of fixed sizes"
         )
     program, views = prepared(program)
     last = program.stages[-1].output
@@ -74,7 +74,7 @@ def find_row_stages(func: tirx.PrimFunc) -> Stages:
     stages = tuple(_on_axes(stage, axes) for stage in program.stages)
     found = Stages(sch, program.stages[-1].name, axes, stages, result)
     if axis_loads(found.parts, axes) is None:
-        raise NotRewritten("what it reads is not in the axes of the rows")
+        raise NotRewritten("its operands are not indexed by the axes of the rows")
     for stage in stages:
         _check_loads(found, stage)
     return found
@@ -113,7 +113,9 @@ def _on_axes(stage: Stage, axes: dict[str, Axis]) -> Stage:
     own = _long(stage.axes)
     common = rows if stage.reduced or len(own) == len(rows) else [*rows, column]
     if [axis.extent for axis in own] != [axis.extent for axis in common]:
-        raise NotRewritten(f"its block '{stage.name}' goes along other axes than the rows")
+        raise NotRewritten(
+            f"its block '{stage.name}' iterates over axes other than those of the rows"
+        )
     table = {old.var: new.var for old, new in zip(own, common, strict=True)}
     for axis in (*stage.axes, *stage.reduced):
         if axis.extent == 1:
@@ -123,7 +125,7 @@ def _on_axes(stage: Stage, axes: dict[str, Axis]) -> Stage:
     (store,) = stage.stores
     rounds = str(store.buffer.dtype) != "float32" and not isinstance(stage.value, _EXTREMES)
     if stage.reduced and rounds:
-        raise NotRewritten(f"its block '{stage.name}' sums up in {store.buffer.dtype}")
+        raise NotRewritten(f"its block '{stage.name}' accumulates in {store.buffer.dtype}")
     changed = Store(
         store.buffer,
         substitute(store.value, table),
@@ -142,4 +144,4 @@ def _check_loads(found: Stages, stage: Stage) -> None:
         indices = [index for index in load.indices if not isinstance(index, prim.IntImm)]
         wanted = [axis.var for axis in made.axes]
         if len(indices) != len(wanted) or not all(map(tvm_ffi.structural_equal, indices, wanted)):
-            raise NotRewritten(f"its block '{stage.name}' reads other rows than its own")
+            raise NotRewritten(f"its block '{stage.name}' reads rows other than its own")

@@ -54,14 +54,14 @@ def find_windows(func: tirx.PrimFunc) -> Windows:
     image, channel, row, column = sums.axes
     x, weight = (_without_units(load, sums) for load in (x, weight))
     if not is_at(x, (image, channel)):
-        raise NotRewritten(f"{_NO_WINDOWS}: its windows are not of the result's channel")
+        raise NotRewritten(f"{_NO_WINDOWS}: its windows do not belong to the channel of the result")
     taps = [_tap(index, sums) for index in x.indices[2:]]
     fields = fields_of(func, program, place, x, taps)
     inner = {axis.var for axis in sums.reduced if axis.extent > 1}
     if inner != {tap.var for tap in taps if tap.extent > 1}:
         raise NotRewritten(f"{_NO_WINDOWS}: it reduces more than rows and columns of a window")
     if weight is not None and uses(weight, image.var, row.var, column.var):
-        raise NotRewritten(f"{_NO_WINDOWS}: its weights are not those of a channel")
+        raise NotRewritten(f"{_NO_WINDOWS}: its weights are not per channel")
     fields["result"] = replace(fields["result"], prim.Cast, lambda cast: _divisor(cast, sums))
     found = Windows(**fields, combine=combine, init=sums.init, weight=weight)
     _check(found)
@@ -83,7 +83,7 @@ def _parts(sums: Stage) -> tuple[Any, Any, Any]:
         raise NotRewritten(_NO_WINDOWS)
     factors.sort(key=lambda load: not uses(load, sums.axes[3].var, sums.axes[0].var))
     if kind is prim.Add and (str(value.ty.dtype) != "float32" or not is_zero(sums.init)):
-        raise NotRewritten("its windows are not summed in float32, from zero on")
+        raise NotRewritten("its windows are not summed in float32 starting from zero")
     return kind, factors[0], factors[1] if weighted else None
 
 
@@ -103,7 +103,7 @@ def _tap(index: Any, sums: Stage) -> Axis:
     """Return the axis of a window's rows or columns; one of a single value if there is none."""
     used = [axis for axis in sums.reduced if axis.extent > 1 and uses(index, axis.var)]
     if len(used) > 1:
-        raise NotRewritten("its windows are not at a stride, with a dilation")
+        raise NotRewritten("its windows do not have a constant stride and dilation")
     return used[0] if used else Axis(tirx.Var("k", str(sums.axes[0].var.ty.dtype)), 1)
 
 

@@ -47,7 +47,9 @@ def product_by_dma(func: tirx.PrimFunc, block: str, alone: bool) -> tirx.PrimFun
     part = _part(func, block, alone)
     found = _found(product_in, part, block, "one product of two matrices in float32")
     if not product_blocks.transposed_by_dma(found):
-        raise NotRewritten("transfers transpose matrices of 16 bits only, and only where they must")
+        raise NotRewritten(
+            "transfers transpose only matrices of 16 bits that lie the other way round"
+        )
     return put_back(func, part, product_blocks.rewritten(found, by_dma=True))
 
 
@@ -102,8 +104,8 @@ def _attention(func: tirx.PrimFunc, tiling: AttentionTiling) -> tirx.PrimFunc:
     most = BANK * (2 if tiling.round_shares else 1) // PARTITIONS
     if tiling.pipelined < 1 or not 1 <= tiling.together <= most:
         raise NotRewritten(
-            f"it cannot be in {tiling.pipelined} tiles of queries, {tiling.together} "
-            f"transpositions together: at least 1, and from 1 to {most}"
+            f"tiles of queries must be at least 1, not {tiling.pipelined}, and transpositions done "
+            f"together from 1 to {most}, not {tiling.together}"
         )
     return put_back(func, func, attention_blocks.rewritten(found, tiling))
 

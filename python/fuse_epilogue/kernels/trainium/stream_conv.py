@@ -154,7 +154,7 @@ def find_stream(func: tirx.PrimFunc) -> Found:
         )
     program = read_program(streams.function(streams.pieces))
     if program is None or len(sums) != 1 or not is_sum(sums[0]):
-        raise NotRewritten("it is not one convolution with what follows it")
+        raise NotRewritten("it is not a single convolution with its epilogue")
     return _Finder(streams, program, sums[0]).find()
 
 
@@ -172,20 +172,20 @@ class _Finder:
         weight = self._weight(conv)
         own = [uses(weight, axis.var) for axis in conv.outer]
         if sum(own) != 1:
-            raise NotRewritten("its weights are not those of one channel")
+            raise NotRewritten("its weights are not per channel")
         image, channel = sorted(conv.outer, key=lambda axis: uses(weight, axis.var))
         mask = self._mask(masks[0], image.var) if masks else None
         owner = next(r for r in self.streams.results if self.piece in self.streams.needed(r))
         result = read_element(self.streams, owner)
         follows = result is not None and len(result.sums) == 1 and len(result.axes) == 3
         if result is None or not (follows and self._in_same_axes(owner)):
-            raise NotRewritten("what follows its sums does not compute one element of each")
+            raise NotRewritten("its epilogue does not compute one element from each sum")
         result = self._with_start(result, conv)
         if is_quantised(result.buffer):
             quantised(result.value, result.sums[0][0], conv.taps, tirx.Var("total", "float32"))
         source = self.program.stage_of(conv.data.source)
         if source is not None and source.reduced:
-            raise NotRewritten("its columns are computed before")
+            raise NotRewritten("its columns are computed by an earlier block")
         others = [r for r in self.streams.results if handle(r) != handle(owner)]
         states = tuple(self._state(r, conv, image) for r in others)
         return Found(
@@ -220,7 +220,7 @@ class _Finder:
         assert stage is not None  # the program computes the sum
         if not is_zero(stage.init):
             if any(self.program.stage_of(load.source) for load in loads(stage.init)):
-                raise NotRewritten("what its sum begins with is computed before")
+                raise NotRewritten("the start value of its sum is computed by an earlier block")
             own = zip(stage.axes, result.axes, strict=True)
             start = substitute(stage.init, {axis.var: by.var for axis, by in own})
             [(total, _)] = result.sums

@@ -200,7 +200,9 @@ def _narrow(places: np.ndarray) -> np.ndarray:
     """Return places in a table as int32: kernels have no int64."""
     narrow = places.astype("int32")
     if not np.array_equal(narrow, places):
-        raise ValueError("a kernel takes places in a table as int32, and one of these is not")
+        raise ValueError(
+            "a kernel takes indices of a table as int32, and one of these does not fit"
+        )
     return narrow
 
 

@@ -198,7 +198,7 @@ def _check(graph: Graph, functions: set[str]) -> None:
     known = {*graph.inputs, *graph.weights}
     for step in graph.steps:
         if step.function and step.function not in functions:
-            raise ValueError(f"a step calls '{step.function}', which is not there")
+            raise ValueError(f"a step calls '{step.function}', which the package does not have")
         missing = [name for name in step.inputs if name not in known]
         if missing:
             raise ValueError(f"a step reads '{missing[0]}' before it is computed")

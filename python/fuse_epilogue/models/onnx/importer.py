@@ -28,8 +28,8 @@ def relax_module(model: Any, loops: bool = True) -> ir.IRModule:
     if layers and not loops:
         raise ValueError(
             f"operator {layers[0]}: a recurrent layer of ONNX is a loop over its steps, which is "
-            "not supported but on processors: compile the model for one, or export it from torch, "
-            "whose layers are written out"
+            "not supported except on processors: compile the model for one, or export it from "
+            "torch, which unrolls its layers"
         )
     return _Importer({}, "float32").from_onnx(known.graph, opset_of(known))
 

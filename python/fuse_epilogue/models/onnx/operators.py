@@ -120,7 +120,7 @@ def _resized(node: Any, facts: Facts) -> list[Any]:
         raise refused(node, "the attribute keep_aspect_ratio_policy")
     sizes = None if shape is None else _resized_axes(attributes, arrays[2:], shape)
     if sizes is None:
-        raise refused(node, "an image of a size or a factor that is not constant, resized so,")
+        raise refused(node, "resizing an image by a size or a factor that is not constant")
     write, value, rank = Writer(node.output[0]), node.input[0], len(shape or ())
     for axis, by in sizes.items():
         matrix = write.constant(_matrix(attributes, *by), facts.dtype(names[0]))

@@ -168,7 +168,7 @@ def _power(node: Any, importer: Any) -> Any:
     if result.is_floating_point:
         return emit(relax.op.power(base, exponent))
     if node.args[0] != 2:
-        raise ValueError("an integer other than 2 to the power of integers is not supported")
+        raise ValueError("an integer base other than 2 with an integer exponent is not supported")
     dtype = str(result).removeprefix("torch.")
     one, zero = relax.const(1, dtype), relax.const(0, dtype)
     # 2 ** -1 is 0 in integers.

@@ -180,7 +180,10 @@ def _index_put(node: Any, importer: Any) -> Any:
     if len(indices) == 1 and mask is not None and str(mask.meta["val"].dtype) == "torch.bool":
         same = tuple(mask.meta["val"].shape) == tuple(tensor.meta["val"].shape)
         if values.meta["val"].numel() != 1 or not same:
-            raise ValueError("values that a mask selects the places of are not supported")
+            raise ValueError(
+                "index_put by a mask is not supported, except of one value by a mask of the "
+                "tensor's shape"
+            )
         one = emit(relax.op.reshape(given, []))
         other = relax.op.add(value, one) if adds else one
         return emit(relax.op.where(importer.env[mask], other, value))

@@ -189,7 +189,7 @@ def native(name: str, left: np.ndarray, right: np.ndarray, dtype: np.dtype[Any])
     value = np.asarray(BINARY[name](left.astype(np.int64), right.astype(np.int64)))
     limits = np.iinfo(dtype)
     if value.dtype != np.bool_ and ((value < limits.min) | (value > limits.max)).any():
-        raise Refused("operand-types", f"nl.{name} leaves the values of {dtype.name}")
+        raise Refused("operand-types", f"the result of nl.{name} does not fit in {dtype.name}")
     return value
 
 

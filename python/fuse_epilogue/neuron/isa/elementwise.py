@@ -62,7 +62,7 @@ def _fit_result(args: Arguments, *ops: str) -> None:
         shapes.vector("reduce_res", args["reduce_res"], args["dst"])
     if args.get("reduce_op") not in (None, *ops):
         names = " or ".join("nl." + op for op in ops)
-        raise Refused("language", f"reduce_op is {names}, not nl.{args['reduce_op']}")
+        raise Refused("language", f"reduce_op must be {names}, not nl.{args['reduce_op']}")
     if "reduce_init" in args:
         shapes.vector("reduce_init", args["reduce_init"], args["dst"])
         if (args["reduce_cmd"] == "load_reduce") != (args["reduce_init"] is not None):
@@ -147,7 +147,7 @@ def fit_range(args: Arguments) -> None:
     for name in ("comp_op0", "comp_op1"):
         if args[name] not in COMPARISONS:
             names = ", ".join("nl." + op for op in COMPARISONS)
-            raise Refused("language", f"{name} is one of {names}")
+            raise Refused("language", f"{name} must be one of {names}")
     if np.float32(args["on_false_value"]) != np.float32(LEAST):
         raise Refused("language", f"on_false_value must be {LEAST}, the least float32")
     _fit_result(args, "maximum")

@@ -77,7 +77,7 @@ def fit_cumulative(args: Arguments) -> None:
         known = ", ".join(f"nl.{name}" for name in _STARTS)
         raise Refused("language", f"op1 must be one of {known}, not nl.{args['op1']}")
     if args["reduce_cmd"] not in ("reset_reduce", "reduce", "load_reduce"):
-        raise Refused("language", "reduce_cmd is reset_reduce, reduce or load_reduce")
+        raise Refused("language", "reduce_cmd must be reset_reduce, reduce or load_reduce")
     if (args["reduce_cmd"] == "load_reduce") != (args["imm1"] is not None):
         raise Refused("language", "imm1 is where load_reduce starts: they are given together")
     for name in ("src", "dst"):

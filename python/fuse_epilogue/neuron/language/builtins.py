@@ -56,7 +56,7 @@ def number(value: Any) -> Any:
     if not isinstance(value, (int, float)):
         raise Refused("language", "a number is needed here")
     if type(value) is int and not -LARGEST < value < LARGEST:
-        raise Refused("language", "an integer leaves 64 bits")
+        raise Refused("language", "an integer does not fit in 64 bits")
     return value
 
 
@@ -125,7 +125,7 @@ def _sum(value: Any, start: Any = 0) -> Any:
 
 def _integer_of(value: Any = 0) -> int:
     if isinstance(value, str) and len(value) > 32:
-        raise Refused("language", "int takes numbers and short texts")
+        raise Refused("language", "int takes numbers and short strings")
     if not isinstance(value, (int, float, str)) or (
         isinstance(value, float) and not math.isfinite(value)
     ):
@@ -147,7 +147,7 @@ def power(base: Any, exponent: Any) -> Any:
     """Return ``base ** exponent`` within the limits."""
     number(base), number(exponent)
     if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1 and exponent > 64:
-        raise Refused("language", "an integer leaves 64 bits")
+        raise Refused("language", "an integer does not fit in 64 bits")
     try:
         value = base**exponent
     except (ZeroDivisionError, OverflowError) as error:
@@ -204,7 +204,7 @@ def _sorted(value: Any, reverse: bool = False) -> list[Any]:
     items = collected(value)
     if not all(isinstance(item, (int, float)) for item in items):
         if not all(isinstance(item, str) for item in items):
-            raise unsupported("sorting anything but numbers or texts")
+            raise unsupported("sorting anything but numbers or strings")
     return sorted(items, reverse=bool(reverse))
 
 

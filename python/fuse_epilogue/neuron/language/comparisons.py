@@ -94,7 +94,7 @@ def _among(item: Any, items: Any) -> bool:
     if isinstance(items, str) and isinstance(item, str):
         return item in items
     if not isinstance(items, (tuple, list, dict, set, range)):
-        raise Refused("language", "`in` is for tuples, lists, dictionaries and texts")
+        raise Refused("language", "`in` is for tuples, lists, dictionaries and strings")
     if isinstance(items, (dict, set)):
         try:
             return item in items

@@ -118,7 +118,7 @@ def binary(op: ast.operator, left: Expression, right: Expression) -> Expression:
         if fast and type(a) is int and type(b) is int:
             value = combine(a, b)
             if not -LARGEST < value < LARGEST:
-                raise Refused("language", "an integer leaves 64 bits")
+                raise Refused("language", "an integer does not fit in 64 bits")
             return value
         return combined(combine, a, b)
 
@@ -137,7 +137,7 @@ def combined(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         except (OverflowError, TypeError) as error:
             raise Refused("language", str(error)) from None
         if type(value) is int and not -LARGEST < value < LARGEST:
-            raise Refused("language", "an integer leaves 64 bits")
+            raise Refused("language", "an integer does not fit in 64 bits")
         return value
     if isinstance(a, Register) or isinstance(b, Register):
         return of_registers(combine, a, b)

@@ -89,7 +89,9 @@ def _kernel(module: Module, name: str | None) -> ast.FunctionDef:
         raise KernelError(1, f"there is no function {what}")
     if len(found) > 1 and name is None:
         names = ", ".join(node.name for node in found)
-        raise KernelError(found[1].lineno, f"several kernels, say which one by kernel=: {names}")
+        raise KernelError(
+            found[1].lineno, f"there are several kernels, name one with kernel=: {names}"
+        )
     return found[-1]
 
 

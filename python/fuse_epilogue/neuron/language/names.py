@@ -45,7 +45,7 @@ def dtype_of(value: Any) -> DType:
     if not isinstance(value, DType) or value not in ITEMSIZE:
         raise Refused(
             "language",
-            f"dtype is one of {', '.join('nl.' + it for it in ITEMSIZE)} or the .dtype of a "
+            f"dtype must be one of {', '.join('nl.' + it for it in ITEMSIZE)} or the .dtype of a "
             f"tensor, not {describe(value)!r}",
         )
     return value
@@ -58,7 +58,7 @@ def _memory(value: Any) -> str:
         return value.name
     raise Refused(
         "language",
-        f"buffer is one of {', '.join('nl.' + it for it in SPACES)}, not {describe(value)!r}",
+        f"buffer must be one of {', '.join('nl.' + it for it in SPACES)}, not {describe(value)!r}",
     )
 
 

@@ -40,7 +40,7 @@ def draw(plan: PlanRecord, problem: Problem | None, path: str | Path | None, wid
         raise TypeError(f"path must be a str or a Path, not {type(path).__name__}")
     if path is not None and Path(path).suffix.lower() != ".svg":
         raise ValueError(f"'{path}': a picture is SVG and nothing else, use a name in .svg")
-    whole_number("width", width, NARROWEST, "the pixels that a picture is wide")
+    whole_number("width", width, NARROWEST, "the width of the picture in pixels")
     picture = drawn(plan, problem, width)
     if path is not None:
         write(path, picture)

@@ -175,7 +175,7 @@ def _named(model: str, arch: str) -> str:
         if model not in CHIPS:
             raise ValueError(
                 f"the planner does not know a GPU of model '{model}', only {known}: pass one of "
-                f"these, no model for the first of its architecture, {describe}"
+                f"these, leave the model out for the first of its architecture, {describe}"
             )
         if model not in same:
             raise ValueError(

@@ -78,7 +78,7 @@ class Weights:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"{field.name} must be a number, not {type(value).__name__}")
             if not 0 <= value <= sys.float_info.max:
-                raise ValueError(f"{field.name} must be a number from 0 on, not {value}")
+                raise ValueError(f"{field.name} must be a number of at least 0, not {value}")
         if not (self.alpha or self.beta or self.gamma):
             raise ValueError("alpha, beta and gamma are all 0: then nothing costs anything")
 

@@ -51,7 +51,7 @@ def applicable(found: Same | None, apart: Callable[[Points], Any] | None = None)
     why = "; ".join(reasons)
     if not modes:
         raise ValueError(
-            f"no way to schedule this function of kind '{problem.kind}' is possible: {why}; "
+            f"this function of kind '{problem.kind}' cannot be scheduled: {why}; "
             "schedule it by hand, or search with fuse_epilogue.tune"
         )
     made: Same = replace(problem, epilogue=replace(epilogue, modes=modes, why=why))

@@ -37,7 +37,9 @@ class Variable:
     def __post_init__(self) -> None:
         """Check that there are values, each once, and a label for each if for any."""
         if not self.choices or len(set(self.choices)) != len(self.choices):
-            raise ValueError(f"variable '{self.name}' needs values, each once: {self.choices}")
+            raise ValueError(
+                f"variable '{self.name}' needs one or more distinct values, not {self.choices}"
+            )
         if self.labels and len(self.labels) != len(self.choices):
             raise ValueError(f"variable '{self.name}' needs a label for each of its values")
 

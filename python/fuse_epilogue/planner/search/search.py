@@ -119,7 +119,7 @@ def search(
     if not points.size:
         counts = ", ".join(f"{name} {count}" for name, count in pruned.items() if count)
         raise ValueError(
-            f"no point of the {space.size} is feasible for this {problem.kind} on this machine; "
+            f"none of the {space.size} points is feasible for this {problem.kind} on this machine; "
             f"the constraints pruned: {counts}"
         )
     terms = problem.cost(points)
@@ -134,7 +134,7 @@ def search(
     if np.isinf(costs[order[0]]):
         why = "" if problem.exact_costs is None else problem.exact_costs.why_impossible
         raise ValueError(
-            f"no kernel of the {evaluated} that were tried is possible for this {problem.kind}: "
+            f"none of the {evaluated} kernels that were tried is possible for this {problem.kind}: "
             f"{why and why + '; '}schedule it by hand, or plan for another target"
         )
     if not exhaustive:

@@ -164,8 +164,8 @@ def _check_arguments(problem: Problem) -> None:
     for each in (*loads(func.body), *parts_of(func.body, BufferStore)):
         if any(loads(index) for index in each.indices):
             raise ValueError(
-                f"an index of '{_name(each)}' is read from memory: points are timed with data "
-                "that are made up, which are not valid indices; plan without measuring"
+                f"an index of '{_name(each)}' is read from memory: points are timed with made-up "
+                "data, which is not valid as indices; plan without measuring"
             )
 
 

@@ -77,7 +77,7 @@ def _split(loop: Any, borders: Borders, body: Any, allocated: list[Any]) -> Any:
     """Return what does the same as a loop; the buffers that it needs are added to `allocated`."""
     step, total, zero = loop.loop_var, loop.extent, tirx.const(0, loop.loop_var.ty.dtype)
     if as_constant(loop.min) != 0 or (loop.step is not None and as_constant(loop.step) != 1):
-        raise NotRewritten(f"its loop over '{step.name}' does not count from 0 on")
+        raise NotRewritten(f"its loop over '{step.name}' does not start at 0")
     analyzer = _analyzer(loop)
     begin, end, clear = _clear_steps(loop, borders, analyzer)
     outer = Analyzer()
@@ -115,7 +115,9 @@ def _clear_steps(loop: Any, borders: Borders, analyzer: Analyzer) -> tuple[Any, 
         nearest = analyzer.simplify((last if slope > 0 else first) * slope + rest)
         linear = affine_of(nearest, [step], analyzer)
         if linear is None:
-            raise NotRewritten(f"'{borders.block}' does not go along its loop over '{step.name}'")
+            raise NotRewritten(
+                f"'{borders.block}' does not advance with its loop over '{step.name}'"
+            )
         (moves,), at_zero = linear.factors, linear.rest
         if moves > 0:
             end = prim.Min(end, tirx.floordiv(-at_zero, moves) + 1)
