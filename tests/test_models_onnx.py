@@ -298,19 +298,37 @@ def test_an_image_of_its_own_proportions_is_refused() -> None:
         import_model(model(nodes, 18, **drawn(x=IMAGE)))
 
 
-@pytest.mark.parametrize("axes", [[], [2, 3]])
-def test_an_image_of_a_size_with_a_name_is_not_resized_to_one(axes: list[int]) -> None:
+def resized_to_another(axes: list[int], **attributes: Any) -> Any:
+    """A model that resizes an image to the size of another one, whose width has a name."""
     part = {"start": 2} if axes else {}
+    attributes |= {"axes": axes} if axes else {}
     nodes = [
         helper.make_node("Shape", ["z"], ["sizes"], **part),
-        helper.make_node(
-            "Resize", ["x", "", "", "sizes"], ["y"], **({"axes": axes} if axes else {})
-        ),
+        helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes),
     ]
     made = model(nodes, 18, **drawn(x=(1, 2, 4, 4), z=(1, 2, 6, 6)))
     made.graph.input[1].type.tensor_type.shape.dim[3].dim_param = "width"
-    with pytest.raises(ImportRefusal, match="Resize, 'y': a new size of an image that may differ"):
-        import_model(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ],
+)
+def test_an_image_is_resized_to_a_size_with_a_name(attributes: dict[str, Any]) -> None:
+    made = resized_to_another([], **attributes)
+    compiled = fuse_epilogue.compile(made, threads=1)
+    for width in (6, 1, 17):
+        arrays = drawn(x=(1, 2, 4, 4), z=(1, 2, 6, width))
+        near(compiled(*arrays.values()), made, arrays)
+
+
+def test_axes_of_an_image_are_not_resized_to_a_size_with_a_name() -> None:
+    with pytest.raises(ImportRefusal, match="Resize, 'y': an image of a size or a factor that is"):
+        import_model(resized_to_another([2, 3]))
 
 
 def test_a_size_that_depends_on_data_is_refused() -> None:

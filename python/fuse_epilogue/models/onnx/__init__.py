@@ -6,6 +6,7 @@ inlined.py          operators that ONNX defines by others, and functions of a mo
 nodes.py            nodes that TVM's importer does not know, or takes for others
 operators.py        operators that TVM's importer does not know or reads wrongly
 sizes.py            arithmetic of sizes that are constant
+open_shapes.py      operators on sizes that have names
 guards.py           the guard that exporters write around the softmax of attention
 quantised.py        operators of quantised numbers, as arithmetic of integers,
 integers.py         which scales, shifts and rounds them

@@ -11,6 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from .graph import opset_of
 from .inlined import with_functions_inlined
 from .nodes import with_known_nodes
+from .open_shapes import converted
 from .operators import operator_rewrites
 from .recurrent import NODES, emit_node
 
@@ -47,7 +48,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         if op_name == "Range" and _counts_from_zero(inputs):
             # TVM's importer gives the length of any other range a name of its own.
             return self.bb.normalize(relax.op.arange(0, inputs[1], 1, dtype="int64"))
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        try:
+            made = converted(op_name, list(inputs), attrs)
+            if made is not None:
+                return self.bb.normalize(made)
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        except AttributeError as error:
+            # TVM asks a size for its value.
+            raise ValueError(
+                f"operator {op_name}: a size that may differ from call to call is not supported "
+                f"there ({error}): export the model with a number for it"
+            ) from error
 
 
 def _counts_from_zero(inputs: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .graph import Facts, attributes_of, constant_node, is_node, refused
+from .graph import Facts, attributes_of, constant_node, is_node
 
 #: In place of a size that may differ from call to call.
 _OPEN = -(2**62)
@@ -39,6 +39,8 @@ def with_sizes_computed(nodes: Sequence[Any], facts: Facts) -> list[Any]:
             found.append(constant_node(node.output[0], sizes))
         elif is_node(node, "Resize") and len(node.input) > 3:
             found += _resized(node, known.get(node.input[3]))
+        elif is_node(node, "Cast") and sizes is not None:
+            found.append(_uncast(node))
         else:
             found.append(node)
     return found
@@ -89,15 +91,19 @@ def _computed(node: Any, arrays: dict[str, np.ndarray], opset: int) -> np.ndarra
     return found if found.dtype == np.int64 else None
 
 
-def _resized(node: Any, sizes: np.ndarray | None) -> list[Any]:
-    """Return a resizing to constants; those of the batch and the channels are not read.
+def _uncast(node: Any) -> Any:
+    """Return sizes as they are: TVM makes an array of those that are converted."""
+    changed = type(node)()
+    changed.CopyFrom(node)
+    changed.op_type = "Identity"
+    del changed.attribute[:]
+    return changed
 
-    - Raises ValueError: a size of the images has a name.
-    """
-    if sizes is None:
+
+def _resized(node: Any, sizes: np.ndarray | None) -> list[Any]:
+    """Return a resizing to constants; those of the batch and the channels are not read."""
+    if sizes is None or _OPEN in (sizes if attributes_of(node).get("axes") else sizes[2:]):
         return [node]
-    if _OPEN in (sizes if attributes_of(node).get("axes") else sizes[2:]):
-        raise refused(node, "a new size of an image that may differ from call to call")
     changed = type(node)()
     changed.CopyFrom(node)
     changed.input[3] = f"{node.output[0]}/sizes"
