@@ -33,6 +33,7 @@ RAISE_NOTHING = {
 
 #: Classes that users get from a function, and never make; and a protocol.
 GIVEN = {
+    "fuse_epilogue.models.CompiledFunction",
     "fuse_epilogue.models.CompiledModel",
     "fuse_epilogue.schedules.Rule",
     "fuse_epilogue.verify.Program",

@@ -403,7 +403,7 @@ def test_compiling_takes_what_planning_takes(monkeypatch):
             SMALL["conv"][1], "trn1", limit=7, finite=True, round_shares=True, measure=3
         )
     permitted = {"finite": True, "round_shares": True}
-    assert given == {"profile": None, "limit": 7, **permitted, "measure": 3}
+    assert given == {"limit": 7, **permitted, "measure": 3}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -10,6 +10,7 @@ a single function.
 #   torch_backend.py, torch_graph.py                     the call as a backend of torch.compile
 #   compiled.py, signature.py, arrays.py, sizes.py       the compiled model
 #   derived_sizes.py                                     inputs of sizes such as 32*d
+#   compiled_function.py                                 a compiled function
 #   index_errors.py                                      the error for an index that is outside
 #   report.py, scheduled_report.py                       its table of functions
 #   saved.py, manifest.py, database.py                   files
@@ -19,6 +20,7 @@ a single function.
 #   neuron/           packages for Trainium
 
 from .compiled import CompiledModel
+from .compiled_function import CompiledFunction
 from .database import Database, DatabaseError
 from .front import compile
 from .import_refusal import ImportRefusal
@@ -32,6 +34,7 @@ from .signature import ArrayType, Signature
 
 __all__ = [
     "ArrayType",
+    "CompiledFunction",
     "CompiledModel",
     "Database",
     "DatabaseError",

@@ -315,15 +315,7 @@ class CompiledModel:
         >>> model = fuse_epilogue.compile(tvm.IRModule({"main": workloads.matmul(4, 4, 4)}))
         >>> model.export_library("model.so")
         """
-        if self._library is None:
-            if not cc.get_cc():  # TVM's own error is that None is not a path.
-                raise RuntimeError(
-                    "no C++ compiler was found: install g++ or clang++, or set CXX to the path of "
-                    "one"
-                )
-            self._module.export_library(str(path))
-        else:
-            Path(path).write_bytes(self._library)
+        export_library(self._module, self._library, path)
 
     def save(self, path: str | Path) -> None:
         """Save the model to one file, which :func:`fuse_epilogue.load` reads.
@@ -353,6 +345,18 @@ class CompiledModel:
         from .saved import save
 
         save(self, path)
+
+
+def export_library(module: Any, library: bytes | None, path: str | Path) -> None:
+    """Link machine code as a shared library, or write the one that it was loaded from."""
+    if library is not None:
+        Path(path).write_bytes(library)
+        return
+    if not cc.get_cc():  # TVM's own error is that None is not a path.
+        raise RuntimeError(
+            "no C++ compiler was found: install g++ or clang++, or set CXX to the path of one"
+        )
+    module.export_library(str(path))
 
 
 def has_gpu() -> bool:

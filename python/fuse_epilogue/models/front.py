@@ -15,15 +15,20 @@ from .._arguments import flag, prim_func
 from ..neuron.emit import emit
 from ..neuron.machine import MACHINES, Machine
 from ..planner import choose
+from ..planner.backends import backend_of
 from ..planner.machines.gpu import Gpu
 from ..planner.measurement.measure import need_cuda
+from ..planner.plans import Plan
 from ..targets import host
-from ..transform import ScheduleModule
+from ..transform import ScheduleModule, schedules_of
+from .compiled_function import CompiledFunction, parameters_of
 from .compiling import Options, compile_imported, processor
 from .database import Database
 from .importing import import_model
 from .neuron.compiling import package_of
 from .neuron.package import NeuronPackage
+from .report import FunctionReport, ModelReport
+from .scheduled_report import function_report
 from .sizes import Sizes
 
 #: Options of the planner's compile, which a PrimFunc is compiled by; models on Trainium take some.
@@ -102,10 +107,10 @@ def compile(  # noqa: A001 - as tvm.compile
 
     Returns
     -------
-    CompiledModel, NeuronPackage, tvm.runtime.Executable or fuse_epilogue.neuron.kernel.Kernel
+    CompiledModel, NeuronPackage, CompiledFunction or fuse_epilogue.neuron.kernel.Kernel
         For a model, a :class:`CompiledModel`, or for Trainium a :class:`NeuronPackage`. For a
-        PrimFunc, an executable whose "main" is the function, called with a tensor for each
-        parameter; for Trainium, the kernel.
+        PrimFunc, a :class:`CompiledFunction`, called with an array for each parameter; for
+        Trainium, the kernel.
 
     Raises
     ------
@@ -174,7 +179,7 @@ def _function(
             raise ValueError(f"{name} is for models: leave it out for a PrimFunc")
     here = host() if target is None else target
     try:
-        return choose.compile(func, here, measure=0 if measure is None else measure, **options)
+        plan = choose.plan(func, here, measure=0 if measure is None else measure, **options)
     except choose.UnknownFunctionError:
         if measure is not None or options:
             raise
@@ -182,14 +187,33 @@ def _function(
         if core is not None:
             return emit(schedules.apply(func, core))
         return _as_in_a_model(func, processor(here))
+    func = prim_func("model", func)
+    built = backend_of(plan.machine).compile(plan.apply(func), here)
+    if core is not None:
+        return built
+    used = processor(here)
+    threads = int(used.attrs.get("num-cores", 1))
+    report = ModelReport((_planned(plan, int(measure or 0)),), str(used), threads)
+    return CompiledFunction(built, parameters_of(func), report, str(used), plan)
 
 
-def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> Any:
+def _planned(plan: Plan, trials: int) -> FunctionReport:
+    """Return the row of a planned function."""
+    way = backend_of(plan.machine).way(plan.point.get("fusion", 0))
+    return FunctionReport("main", plan.kind, way, 1, plan.found.best.seconds, trials=trials)
+
+
+def _as_in_a_model(func: tirx.PrimFunc, target: Target) -> CompiledFunction:
     """Compile a function by the kernel that it would have in a model, or in the loops it has."""
     if target.kind.name == "cuda":
         need_cuda()
     mod = ir.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return tvm.compile(ScheduleModule(target)(mod), target=target)
+    schedule = ScheduleModule(target)
+    done = schedule(mod)
+    rows = [function_report(each, 1, "") for each in schedules_of(done) or ()]
+    report = ModelReport(tuple(rows), str(target), schedule.threads)
+    built = tvm.compile(done, target=target)
+    return CompiledFunction(built, parameters_of(func), report, str(target))
 
 
 def _core(target: Any) -> Machine | None:

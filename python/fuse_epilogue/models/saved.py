@@ -1,4 +1,4 @@
-"""Compiled models in files: a zip archive of machine code and a manifest.
+"""Compiled models and functions in files: a zip archive of machine code and a manifest.
 
 In a file that ends in ``.so`` the machine code comes before an archive of the manifest alone: the
 file is the shared library as well.
@@ -23,6 +23,7 @@ import tvm
 from .._files import try_to_write, write_bytes
 from .._printed import last_line
 from .compiled import CompiledModel
+from .compiled_function import CompiledFunction, Parameters
 from .manifest import SavedModelError, signature_data, signature_from, versions
 from .neuron import saved as neuron_saved
 from .report import ModelReport
@@ -30,17 +31,20 @@ from .signature import Signature
 
 #: What a manifest says it is of, and the version of the format.
 FORMAT, FORMAT_VERSION = "fuse_epilogue model", 3
+FUNCTION_FORMAT = "fuse_epilogue function"
 _MANIFEST, _LIBRARY = "manifest.json", "model.so"
 #: End of the name of a file that is a shared library as well.
 LIBRARY_SUFFIX = ".so"
 
 
-def save(model: CompiledModel, path: str | Path) -> None:
-    """Save a model; see :meth:`CompiledModel.save`."""
+def save(model: CompiledModel | CompiledFunction, path: str | Path) -> None:
+    """Save a model or a function; see :meth:`CompiledModel.save`."""
     save_entry(model, path, None)
 
 
-def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | None) -> None:
+def save_entry(
+    model: CompiledModel | CompiledFunction, path: str | Path, key: dict[str, Any] | None
+) -> None:
     """Save a model with what a database finds it by."""
     file = Path(path)
     try_to_write(file)
@@ -49,13 +53,13 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
         _link(model, library)
         code = library.read_bytes()
     manifest = {
-        "format": FORMAT,
+        "format": FORMAT if isinstance(model, CompiledModel) else FUNCTION_FORMAT,
         "format_version": FORMAT_VERSION,
         "versions": versions(),
         "key": key,
         "target": model.target,
         "signature": signature_data(model.signature),
-        "sizes": list(model.sizes),
+        **_particulars(model),
         "report": json.loads(model.report.to_json()),
         "bytes": len(code),
         "sha256": hashlib.sha256(code).hexdigest(),
@@ -70,8 +74,15 @@ def save_entry(model: CompiledModel, path: str | Path, key: dict[str, Any] | Non
     write_bytes(file, data.getvalue())
 
 
+def _particulars(model: CompiledModel | CompiledFunction) -> dict[str, Any]:
+    """Return what only the manifest of a model has, or only that of a function."""
+    if isinstance(model, CompiledModel):
+        return {"sizes": list(model.sizes)}
+    return {"written": model.parameters.written, "scalars": model.parameters.scalars}
+
+
 def load(path: str | Path) -> Any:
-    """Load a model that :meth:`CompiledModel.save` or :meth:`NeuronPackage.save` has saved.
+    """Load what `save` of a compiled model, function or package for Trainium has saved.
 
     Its machine code runs in this process: load only files that you trust. A package for Trainium is
     a folder, from which nothing runs but on the interpreter and as TIR.
@@ -82,7 +93,7 @@ def load(path: str | Path) -> Any:
 
     Returns
     -------
-    CompiledModel or NeuronPackage
+    CompiledModel, CompiledFunction or NeuronPackage
 
     Raises
     ------
@@ -118,21 +129,27 @@ def load_entry(path: Path, key: dict[str, Any]) -> CompiledModel:
     manifest, code = _read(path)
     if manifest.get("key") != key:
         raise SavedModelError(f"'{path}' is for another model, target or version")
-    return _loaded(manifest, code)
+    loaded = _loaded(manifest, code)
+    if not isinstance(loaded, CompiledModel):
+        raise SavedModelError(f"'{path}' is of a function, not of a model")
+    return loaded
 
 
-def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel:
+def _loaded(manifest: dict[str, Any], code: bytes) -> CompiledModel | CompiledFunction:
     signature = signature_from(manifest["signature"])
     report = ModelReport.from_json(json.dumps(manifest["report"]))
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, _LIBRARY)
         library.write_bytes(code)
         module = tvm.runtime.load_module(str(library))  # it stays mapped without the file
+    if manifest["format"] == FUNCTION_FORMAT:
+        parameters = _parameters_from(manifest, signature)
+        return CompiledFunction(module, parameters, report, manifest["target"], library=code)
     sizes = _sizes_from(manifest["sizes"], signature)
     return CompiledModel(module, signature, report, manifest["target"], code, sizes=sizes)
 
 
-def _link(model: CompiledModel, library: Path) -> None:
+def _link(model: CompiledModel | CompiledFunction, library: Path) -> None:
     try:
         model.export_library(library)
     except (RuntimeError, OSError) as error:
@@ -174,7 +191,7 @@ def _read(file: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
-    if manifest["format"] != FORMAT:
+    if manifest["format"] not in (FORMAT, FUNCTION_FORMAT):
         raise SavedModelError(f"'{file}' is not a saved model but '{manifest['format']}'")
     if manifest["format_version"] != FORMAT_VERSION:
         raise SavedModelError(
@@ -190,7 +207,11 @@ def _check(file: Path, manifest: dict[str, Any], code: bytes) -> None:
     if len(code) != manifest["bytes"] or hashlib.sha256(code).hexdigest() != manifest["sha256"]:
         raise SavedModelError(f"'{file}' is damaged: its machine code does not match its hash")
     _check_processor(file, manifest["target"])
-    _sizes_from(manifest["sizes"], signature_from(manifest["signature"]))
+    signature = signature_from(manifest["signature"])
+    if manifest["format"] == FUNCTION_FORMAT:
+        _parameters_from(manifest, signature)
+    else:
+        _sizes_from(manifest["sizes"], signature)
     ModelReport.from_json(json.dumps(manifest["report"]))
 
 
@@ -214,6 +235,18 @@ def _check_processor(file: Path, target: str) -> None:
                 f"'{file}' was compiled for {wanted.attrs['mcpu']} with {feature}, which this "
                 "processor does not have: compile the model here"
             )
+
+
+def _parameters_from(manifest: dict[str, Any], signature: Signature) -> Parameters:
+    places = [manifest["written"], manifest["scalars"]]
+    count = len(signature.inputs)
+    for place in places[0] + places[1]:
+        if type(place) is not int or not 0 <= place < count:
+            raise ValueError(f"{place} is not the place of one of {count} parameters")
+    results = signature.outputs
+    if results != signature.inputs[count - len(results) :]:
+        raise ValueError("its results are not its last parameters")
+    return Parameters(signature, tuple(places[0]), tuple(places[1]))
 
 
 def _sizes_from(data: Any, signature: Signature) -> list[dict[str, int]]:

@@ -32,11 +32,12 @@ def report_of_scheduled(
         ]
         for name, count in Counter(calls).items():
             if name in schedules:
-                functions.append(_function_report(schedules[name], count, label_of(known)))
+                functions.append(function_report(schedules[name], count, label_of(known)))
     return ModelReport(tuple(functions), str(target), threads)
 
 
-def _function_report(schedule: FunctionSchedule, calls: int, sizes: str) -> FunctionReport:
+def function_report(schedule: FunctionSchedule, calls: int, sizes: str) -> FunctionReport:
+    """Return the row of a scheduled function."""
     return FunctionReport(
         schedule.name,
         schedule.kind,

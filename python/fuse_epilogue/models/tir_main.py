@@ -30,7 +30,7 @@ def with_relax_main(mod: ir.IRModule) -> ir.IRModule:
         raise ValueError(
             f"the last parameters of '{name}' must be its outputs, and it must only write those"
         )
-    early = _read_early(func)
+    early = read_early(func)
     updated = [param.name for param in outputs if handle(param) in early]
     if updated:
         raise ValueError(
@@ -73,7 +73,7 @@ def _type(param: Any) -> Any:
     return relax.TensorType(list(param.ty.shape), str(param.ty.dtype))
 
 
-def _read_early(func: Any) -> set[int]:
+def read_early(func: Any) -> set[int]:
     """Return the handles of the buffers that a block reads although none has stored them yet."""
     early: set[int] = set()
     stored: set[int] = set()

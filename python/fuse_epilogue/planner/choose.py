@@ -1,4 +1,4 @@
-"""Chooses a schedule for a function, and compiles it: :func:`plan` and :func:`compile`."""
+"""Chooses a schedule for a function: :func:`plan`."""
 
 from __future__ import annotations
 
@@ -148,52 +148,3 @@ def _check_costs(found: Found, weights: Weights) -> None:
             f"with {weights} a point costs {least:g} s, but every kernel takes some time: "
             "calibrate again, or plan without this profile"
         )
-
-
-def compile(  # noqa: A001 - as tvm.compile
-    func: tirx.PrimFunc | s_tir.Schedule,
-    target: Target | Gpu | Machine | str | dict[str, Any],
-    *,
-    profile: Profile | None = None,
-    limit: int = EXHAUSTIVE,
-    finite: bool = False,
-    round_shares: bool = False,
-    measure: int = 0,
-) -> Any:
-    """Plan a function and compile it; exp and sigmoid of float32 are computed in vectors.
-
-    Parameters
-    ----------
-    func, target, profile, limit, finite, round_shares, measure
-        As for :func:`plan`.
-
-    Returns
-    -------
-    tvm.runtime.Executable or fuse_epilogue.neuron.kernel.Kernel
-        Its "main" is the function; for Trainium, the kernel.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`plan`.
-    RuntimeError
-        For a GPU: this TVM has no CUDA.
-
-    Example
-    -------
-    >>> import fuse_epilogue
-    >>> from fuse_epilogue import workloads
-    >>> kernel = fuse_epilogue.compile(workloads.matmul(128, 128, 128), "trn1")
-    >>> kernel.parameters
-    ('a', 'b', 'bias')
-    """
-    chosen = plan(
-        func,
-        target,
-        profile=profile,
-        limit=limit,
-        finite=finite,
-        round_shares=round_shares,
-        measure=measure,
-    )
-    return backend_of(chosen.machine).compile(chosen.apply(func), target)
