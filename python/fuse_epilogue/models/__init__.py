@@ -1,7 +1,6 @@
-"""Whole models: imported, compiled, called with arrays, saved.
+"""Whole models, and single functions: imported, compiled, called with arrays, saved.
 
-:func:`fuse_epilogue.compile` is the one call; ``fuse_epilogue.compile(PrimFunc, ...)`` still plans
-a single function.
+:func:`fuse_epilogue.compile` is the one call.
 """
 
 # Where things are:

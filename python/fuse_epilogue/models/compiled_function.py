@@ -24,12 +24,12 @@ from .tir_main import read_early
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a function does with its parameters.
+    """The parameters of a function, by what it does with them.
 
     - `signature`: all parameters as inputs, and as results those that a call may leave out: the
       last ones, if they are only written.
     - `written`: places of all that are written.
-    - `scalars`: places of those that are no arrays.
+    - `scalars`: places of numbers.
     """
 
     signature: Signature
@@ -38,7 +38,7 @@ class Parameters:
 
     @property
     def count(self) -> int:
-        """How many parameters a call cannot leave out."""
+        """The number of parameters that a call cannot leave out."""
         return len(self.signature.inputs) - len(self.signature.outputs)
 
 
@@ -74,9 +74,9 @@ class CompiledFunction:
     Attributes
     ----------
     signature : Signature
-        All parameters, and as results those that a call may leave out.
+        The parameters, and as results those that a call may leave out.
     report : ModelReport
-        Of this one function.
+        A table of this one function.
     target : str
         The target it is compiled for, as JSON.
     plan : fuse_epilogue.planner.Plan or None
