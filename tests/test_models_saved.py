@@ -287,6 +287,6 @@ def test_saving_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match="there is no C\\+\\+ compiler.*; install"):
+    with pytest.raises(RuntimeError, match="no C\\+\\+ compiler was found: install"):
         made.save(tmp_path / "model.fe")
     assert not list(tmp_path.iterdir())

@@ -155,8 +155,7 @@ def _link(model: CompiledModel | CompiledFunction, library: Path) -> None:
     except (RuntimeError, OSError) as error:
         last = last_line(error)
         raise RuntimeError(
-            f"saving links a shared library with a C++ compiler, which failed: {last}; install "
-            "g++ or clang++"
+            f"saving links a shared library with a C++ compiler, which failed: {last}"
         ) from error
 
 
