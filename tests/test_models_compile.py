@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,20 @@ def test_tensors_of_torch_that_are_not_dense(compiled: tuple[Any, Any]) -> None:
         model(torch.ones(4, 5).to_sparse())
     with pytest.raises(TypeError, match=r"is quantized: .* x.dequantize\(\)"):
         model(torch.quantize_per_tensor(torch.ones(4, 5), 0.1, 0, torch.qint8))
+
+
+def test_calls_from_several_threads(compiled: tuple[Any, Any]) -> None:
+    model, reference = compiled
+    arrays = [np.full((4, 5), number, "float32") for number in range(6)]
+
+    def calls(x: np.ndarray) -> list[np.ndarray]:
+        return [model(x) for _ in range(300)]
+
+    with ThreadPoolExecutor(len(arrays)) as pool:
+        for x, results in zip(arrays, pool.map(calls, arrays), strict=True):
+            np.testing.assert_allclose(
+                np.stack(results), np.stack([reference(x)] * len(results)), rtol=0, atol=1e-4
+            )
 
 
 def test_a_result_stays_when_the_model_runs_again(compiled: tuple[Any, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ class CompiledModel:
 
     Call it with an array for each input, of numpy, torch or any library with DLPack. Results are
     arrays of the library of the first argument. Contiguous arrays that begin at a multiple of 64
-    bytes, as those of torch do, are read in place; others are copied.
+    bytes, as those of torch do, are read in place; others are copied. Calls from several threads
+    run one after the other.
 
     Attributes
     ----------
@@ -95,6 +97,8 @@ class CompiledModel:
         self._module, self._library = module, library
         self.sizes = tuple(dict(each) for each in sizes)
         self._on_gpu = is_for_gpu(target)
+        #: Held while a virtual machine runs, whose registers belong to one call.
+        self._running = threading.Lock()
         #: Those for chosen sizes come first; none where there is no such GPU.
         self._entries: list[_Entry] = []
         if not self._on_gpu or has_gpu():
@@ -197,7 +201,8 @@ class CompiledModel:
         else:
             entry, arguments = self._checked(inputs)
         try:
-            results = entry.run(*arguments)
+            with self._running:
+                results = entry.run(*arguments)
         except IndexError as error:
             raise self._with_index(error, entry, arguments) from None
         back = returner(like, self._on_gpu)
