@@ -63,6 +63,17 @@ def test_a_module(models: Any, name: str, channels_last: bool) -> None:
     near(model(wild), module(wild).detach())
 
 
+def test_weights_that_change_later_are_not_those_of_the_model() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)).eval()
+    x = torch.randn(3, 4)
+    expected = module(x).detach()
+    model = fuse_epilogue.compile(module, example_inputs=(x,), threads=1)
+    with torch.no_grad():
+        for each in module.parameters():
+            each.zero_()
+    near(model(x), expected)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_exported_program_saved_and_loaded(models: Any, name: str, tmp_path: Path) -> None:
     module, x = models[name].build(small=True, seed=1)

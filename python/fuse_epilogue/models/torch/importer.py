@@ -25,6 +25,13 @@ _GROUPS = (
 Converter = Callable[[Any, Any], Any]
 
 
+class _Importer(ImporterWithSizes):
+    """An importer whose constants do not share the memory of a module's parameters."""
+
+    def _convert_pytorch_tensor_to_tvm(self, tensor_value: Any) -> Any:
+        return super()._convert_pytorch_tensor_to_tvm(tensor_value.detach().clone())
+
+
 def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule:
     """Return an exported program as a module of Relax.
 
@@ -35,7 +42,7 @@ def relax_module(exported: Any, converters: dict[str, Converter]) -> ir.IRModule
     - Raises ValueError: an operator becomes something of another shape or type than in torch.
     """
     exported = with_tensors_only(exported)
-    importer = ImporterWithSizes()
+    importer = _Importer()
     known = {name: _of_node(convert) for name, convert in importer.convert_map.items()}
     known |= converters
     known |= {name: _with_sizes_as_tensors(known[name]) for name in _ARITHMETIC}
