@@ -75,6 +75,8 @@ PROMOTED: dict[str, Callable[..., Any]] = {
     "power_of_two": lambda x, i: 2 ** (i - 2),
     "scaled": lambda x, i: torch.ldexp(x, i),
     "shifted": lambda x, i: ((i + 9) >> 1, (i + 9) << 2),
+    "bounds_that_contradict": lambda x, i: (x.clamp(0.5, -0.5), i.clamp(2, 1)),
+    "without_sign": lambda x, i: -i.to(torch.uint8),
     "bools": lambda x, i: (x.any(1), (x > 3).any(), (i > 0).all(1)),
     "sum_of_one_constant": lambda x, i: i.reshape(56) + torch.tensor([1], dtype=torch.int64),
 }
@@ -153,7 +155,7 @@ def test_running_values() -> None:
 EMPTY: dict[str, Callable[..., Any]] = {
     "none": lambda x: (x.sum(1), x.prod(1), x.mean(1), x.sum(), x @ x.T),
     "others": lambda x: (x.any(1), torch.cat([x, X[:3]], 1)),
-    "slice": lambda x: (x[:, 3:3].sum(1), x[:, 3:3].exp().prod(1) + x[:, 0]),
+    "slice": lambda x: (x[:, 5:2].sum(1), x[:, 3:3].exp().prod(1) + x[:, 0]),
 }
 
 
@@ -216,14 +218,26 @@ def masked(x: Any, i: Any) -> Any:
     return x
 
 
+def masked_columns(x: Any, i: Any) -> Any:
+    x = x.clone()
+    x[:, x[0] > 0] = x[:, :1]
+    return x
+
+
 WRITES: dict[str, Callable[..., Any]] = {
     "placed": placed,
     "masked": masked,
+    "masked_columns": masked_columns,
+    "masked_rows": lambda x, i: (
+        x.index_put((x[:, 0] > 0,), x[0]),
+        x.index_put((x > 0,), x[:1, :1]),
+    ),
     "rows": lambda x, i: x.index_copy(0, i[:3], x[:3] + 1),
     "added": lambda x, i: x.index_add(0, i.repeat(3), x.repeat(2, 1)[:15] + 1),
     "numbered": lambda x, i: x.put(i, x[0, :5]),
     "two": lambda x, i: x.index_put((i, i - 1), x[0, :5]),
     "scattered": lambda x, i: x.scatter_add(1, i[:, None].repeat(1, 2), x),
+    "replaced": lambda x, i: x.scatter(1, i[:, None].repeat(1, 2), x + 1),
     "largest": lambda x, i: x.scatter_reduce(0, i[:, None].repeat(1, 7), x[3:] + 1, "amax"),
     "means": lambda x, i: x.scatter_reduce(0, i[:, None].repeat(1, 7) % 3, x[3:], "mean"),
     "means_alone": lambda x, i: x.scatter_reduce(
@@ -246,12 +260,16 @@ def test_writes_at_indices(name: str) -> None:
 
 
 FILTER = normal(3, 4, 2, 3, 3)
-TABLE = normal(9, 4)
 IMAGES: dict[str, Callable[..., Any]] = {
     "nearest": lambda x: functional.interpolate(x, size=(7, 11)),
     "by_factor": lambda x: functional.interpolate(x, scale_factor=1.5, mode="bilinear"),
+    "to_a_point": lambda x: functional.interpolate(x, (1, 4), mode="bilinear", align_corners=True),
     "smoothed": lambda x: functional.interpolate(x, (4, 5), mode="bilinear", antialias=True),
     "volume": lambda x: functional.interpolate(x[None], scale_factor=2, mode="trilinear"),
+    "maxima": lambda x: (
+        functional.max_pool2d(x, 3, padding=1),
+        functional.max_pool3d(x, 3, padding=1),
+    ),
     "places": lambda x: functional.max_pool2d(x, 3, 2, 1, return_indices=True),
     "places_of_ties": lambda x: functional.max_pool2d(
         torch.round(x), 3, 2, ceil_mode=True, return_indices=True
@@ -291,6 +309,34 @@ def test_bags_of_rows(mode: str) -> None:
     compare(lambda i: functional.embedding_bag(i, table, mode=mode), whole(0, 20, 5, 6))
 
 
+BAG_OF_3 = torch.tensor([3, 1, 4, 3, 3, 3, 3, 3, 9, 2, 6, 5])
+BAGS: dict[str, Callable[..., Any]] = {
+    "sizes": lambda at, x, bag, **own: bag(BAG_OF_3, x, at, **own),
+    "end": lambda at, x, bag, **own: bag(BAG_OF_3, x, at, include_last_offset=True, **own),
+    "padding": lambda at, x, bag, **own: bag(BAG_OF_3, x, at, padding_idx=3, **own),
+    "padding_of_one_size": lambda at, x, bag, **own: bag(
+        BAG_OF_3.reshape(3, 4), x, padding_idx=3, **own
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_of_several_sizes(name: str, mode: str) -> None:
+    begins = torch.tensor([0, 3, 3, 8, 12])
+    bag = functional.embedding_bag
+    compare(lambda at, x: BAGS[name](at, x, bag, mode=mode), begins, normal(20, 4))
+
+
+def test_a_row_before_all_bags_is_refused() -> None:
+    table = normal(20, 4)
+    module = Applied(lambda i, at: functional.embedding_bag(i, table, at, mode="sum"))
+    arguments = whole(0, 20, 6), torch.tensor([0, 2])
+    model = fuse_epilogue.compile(module.eval(), example_inputs=arguments, threads=1)
+    with pytest.raises(IndexError):
+        model(arguments[0], torch.tensor([1, 2]))
+
+
 def test_a_bilinear_layer() -> None:
     layer = torch.nn.Bilinear(5, 6, 3)
     with torch.no_grad():
@@ -303,6 +349,7 @@ NARROW: dict[str, Callable[..., Any]] = {
     "mean": lambda x, w, b: x.mean(-1),
     "normalised": lambda x, w, b: functional.layer_norm(x, (512,)),
     "convolution": lambda x, w, b: functional.conv1d(x[None, :, :64], w[:, :8, None], b),
+    "power": lambda x, w, b: (x.abs() ** 2.5, 2**x),
     "attention": lambda x, w, b: functional.scaled_dot_product_attention(
         *[x.reshape(1, 4, 64, 16)[:, :, :10]] * 3
     ),
@@ -334,16 +381,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], Any, str]] = {
         CUBE,
         "indices that adaptive_max_pool2d returns",
     ),
-    "bags": (
-        lambda i: functional.embedding_bag(i, TABLE, torch.tensor([0, 2]), mode="sum"),
-        whole(0, 9, 6),
-        "bags of several sizes",
-    ),
     "dropout": (functional.dropout, X, "dropout in inference draws random numbers"),
     "power": (lambda i: 3**i, whole(0, 9, 6), "integer base other than 2"),
     "powers": (lambda i: i**i, whole(0, 9, 6), "integer base other than 2"),
     "masked": (
-        lambda x: x.index_put((x[:, 0] > 0,), x[0]),
+        lambda x: x.index_put((x[:, 0] > 0,), x),
         X,
         "index_put by a mask",
     ),

@@ -9,6 +9,7 @@ special_functions.py             of functions such as the inverse of erf,
 scans.py                         of running maxima, minima and sums,
 places.py                        of searches, and of reductions by an index
 converters.py                    written in Relax:
+bags.py                          those that reduce bags of rows,
 indexing.py, slices.py           those that read and write at indices and in ranges,
 resampling.py                    that resize images,
 open_resampling.py               those of a size that may differ from call to call,

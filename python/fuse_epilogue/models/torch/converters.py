@@ -34,12 +34,11 @@ def further_converters() -> dict[str, Callable[[Any, Any], Any]]:
             ("__rshift__.Scalar", "__rshift__.Tensor", "bitwise_right_shift.Tensor"),
             _binary(relax.op.right_shift),
         ),
-        "max_pool2d_with_indices.default": _max_pool,
+        "max_pool2d_with_indices.default": _max_pool("max_pool2d"),
+        "max_pool3d_with_indices.default": _max_pool("max_pool3d"),
         "adaptive_max_pool2d.default": _adaptive_max_pool,
         "native_dropout.default": _dropout,
         "grid_sampler_2d.default": _grid_sample,
-        "_embedding_bag.default": _embedding_bag,
-        "_embedding_bag_forward_only.default": _embedding_bag,
     }
 
 
@@ -186,9 +185,15 @@ def _only_values(node: Any, what: str) -> None:
             raise ValueError(f"the indices that {what} returns are not supported")
 
 
-def _max_pool(node: Any, importer: Any) -> Any:
-    _only_values(node, "max_pool2d")
-    return importer._max_pool2d_with_indices(node)
+def _max_pool(what: str) -> Callable[[Any, Any], Any]:
+    def convert(node: Any, importer: Any) -> Any:
+        _only_values(node, what)
+        size, *others = node.args[1:]
+        if others and not others[0]:  # as max_pool2d(x, 3, padding=1) has it
+            node.args = (node.args[0], size, size, *others[1:])
+        return getattr(importer, f"_{what}_with_indices")(node)
+
+    return convert
 
 
 def _adaptive_max_pool(node: Any, importer: Any) -> Any:
@@ -237,28 +242,3 @@ def _grid_sample(node: Any, importer: Any) -> Any:
             align_corners=bool(node.args[4]),
         )
     )
-
-
-def _embedding_bag(node: Any, importer: Any) -> Any:
-    """Emit sums, means or maxima of the rows of bags that are all of one size."""
-    weight, indices, offsets = node.args[:3]
-    _only_values(node, "embedding_bag")
-    mode = node.args[4] if len(node.args) > 4 else 0
-    weights = node.args[6] if len(node.args) > 6 else None
-    includes_last = bool(node.args[7]) if len(node.args) > 7 else False
-    padding = node.args[8] if len(node.args) > 8 else -1
-    count = indices.meta["val"].shape[0]
-    bags = offsets.meta["val"].shape[0]
-    is_range = str(offsets.target).startswith("aten.arange")
-    steps: list[Any] = list(offsets.args) if is_range else []
-    size = steps[2] if len(steps) > 2 else 1
-    is_even = len(steps) > 0 and size * bags == count and (len(steps) == 1 or steps[0] == 0)
-    if includes_last or padding not in (-1, None) or not is_even:
-        raise ValueError("bags of several sizes, or with padding, are not supported")
-    emit, width = importer.block_builder.emit, weight.meta["val"].shape[1]
-    rows = emit(relax.op.take(importer.env[weight], importer.env[indices], axis=0))
-    if weights is not None:
-        rows = emit(relax.op.multiply(rows, emit(relax.op.expand_dims(importer.env[weights], 1))))
-    rows = emit(relax.op.reshape(rows, [bags, size, width]))
-    reduced = (relax.op.sum, relax.op.mean, relax.op.max)[mode](rows, 1)
-    return emit(reduced), None, None, None

@@ -25,6 +25,8 @@ _SMALL = 0.25
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return functions by the operators that they decompose."""
     return {
+        aten.clamp.default: _clamp,
+        aten.neg.default: lambda x: NotImplemented if x.dtype.is_signed else 0 - x,
         aten.elu.default: _elu,
         aten.celu.default: lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1.0 / alpha),
         aten.selu.default: lambda x: _elu(x, 1.6732632423543772, 1.0507009873554805),
@@ -83,6 +85,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _float(x: Tensor) -> Tensor:
     return x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Any:
+    """Take the upper bound where bounds contradict each other; TVM takes the lower one."""
+    if low is None or high is None or not low > high:
+        return NotImplemented
+    return torch.clamp(torch.clamp(x, min=low), max=high)
 
 
 def _elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:

@@ -22,6 +22,7 @@ def indexing_converters() -> dict[str, Callable[[Any, Any], Any]]:
         "select.int": _select,
         "index.Tensor": _index,
         "index_put.default": _index_put,
+        "scatter.src": lambda node, importer: _scattered(node, importer, "update"),
         "scatter_add.default": _scatter_add,
         "scatter_reduce.two": _scatter_reduce,
         "searchsorted.Tensor": _searchsorted,
@@ -52,8 +53,7 @@ class _Places:
         self.emit = importer.block_builder.emit
         self.sizes = _sizes(importer.env[tensor])
         nodes = {dim: node for dim, node in enumerate(indices) if node is not None}
-        types = {str(node.meta["val"].dtype) for node in nodes.values()}
-        if types & {"torch.bool", "torch.uint8"}:
+        if any(map(_is_mask, nodes.values())):
             raise ValueError("an index by a mask has a size that depends on data: not supported")
         shapes = [_sizes(importer.env[node]) for node in nodes.values()]
         self.dims = sorted(nodes)
@@ -138,6 +138,10 @@ class _Places:
         return math.prod(self.sizes[dim] for dim in self.rest)
 
 
+def _is_mask(index: Any) -> bool:
+    return str(index.meta["val"].dtype) in ("torch.bool", "torch.uint8")
+
+
 def _sizes(value: Any) -> list[Any]:
     """Return the sizes of a tensor: numbers, or expressions where they have names."""
     return [int(size) if isinstance(size, prim.IntImm) else size for size in value.ty.shape]
@@ -176,17 +180,8 @@ def _index_put(node: Any, importer: Any) -> Any:
     tensor, indices, values = node.args[:3]
     adds = bool(node.args[3]) if len(node.args) > 3 else bool(node.kwargs.get("accumulate", False))
     emit, value, given = importer.block_builder.emit, importer.env[tensor], importer.env[values]
-    mask = indices[0]
-    if len(indices) == 1 and mask is not None and str(mask.meta["val"].dtype) == "torch.bool":
-        same = tuple(mask.meta["val"].shape) == tuple(tensor.meta["val"].shape)
-        if values.meta["val"].numel() != 1 or not same:
-            raise ValueError(
-                "index_put by a mask is not supported, except of one value by a mask of the "
-                "tensor's shape"
-            )
-        one = emit(relax.op.reshape(given, []))
-        other = relax.op.add(value, one) if adds else one
-        return emit(relax.op.where(importer.env[mask], other, value))
+    if any(each is not None and _is_mask(each) for each in indices):
+        raise ValueError("index_put by a mask, of values for each place, is not supported")
     places = _Places(importer, tensor, indices)
     rows = [math.prod(places.shape), places.rest_count]
     target = emit(relax.op.reshape(places.front(value), [places.count, places.rest_count]))

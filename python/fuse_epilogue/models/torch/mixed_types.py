@@ -12,12 +12,13 @@ from typing import Any
 _SCALED = ("aten.add.", "aten.sub.", "aten.rsub.")
 #: Operators that sum bools and short integers in 64 bits, which their importer does not.
 _SUMS = ("aten.cumsum.", "aten.cumprod.", "aten.sum.", "aten.prod.")
-#: Operators with sums, computed in 32 bits where their operands are floats of 16.
+#: Operators with sums, computed in 32 bits where their operands are floats of 16; TVM also has no
+#: powers of all of these.
 _WIDE = (
     *("aten.convolution.", "aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm."),
     *(*_SUMS, "aten.mean.", "aten.var.", "aten._softmax.", "aten._log_softmax."),
     *("aten.native_layer_norm.", "aten.native_group_norm.", "aten._native_batch_norm_legit"),
-    *("aten.avg_pool", "aten._adaptive_avg_pool"),
+    *("aten.avg_pool", "aten._adaptive_avg_pool", "aten.pow."),
 )
 #: Elementwise operators whose operand at this place selects, and is not promoted.
 _SELECTORS = {"aten.where.": 0, "aten.masked_fill.": 1}
@@ -36,10 +37,9 @@ def with_explicit_types(exported: Any) -> Any:
         _write_out_factor(node)
         if str(node.target).startswith(_SUMS):
             _convert(node, 0, node.meta["val"].dtype)
+        _promote(node)
         if str(node.target).startswith(_WIDE):
             _widen(node)
-        else:
-            _promote(node)
     return exported
 
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from .bags import bag_converters
 from .converters import further_converters
 from .indexing import indexing_converters
 from .mixed_types import with_explicit_types
@@ -49,6 +50,7 @@ def converters() -> dict[str, Callable[[Any, Any], Any]]:
 
     return {
         **further_converters(),
+        **bag_converters(),
         **indexing_converters(),
         **recurrent_converters(),
         **resampling_converters(),

@@ -5,7 +5,7 @@ Those that Relax has an operator for are converted in :mod:`.indexing`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ def places_decompositions() -> dict[Any, Callable[..., Any]]:
     """Return functions by the operators that they decompose."""
     return {
         aten.masked_scatter.default: _masked_scatter,
+        aten.index_put.default: _index_put,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.index_reduce.default: _index_reduce,
         aten.searchsorted.Tensor: _searchsorted,
@@ -35,6 +36,28 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Any:
     flat = source.reshape(-1)
     values = torch.index_select(flat, 0, number.clamp(0, flat.shape[0] - 1))
     return torch.where(mask, values.reshape(x.shape), x)
+
+
+def _index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Any:
+    """Choose between old and new values by a mask, where all places get the same ones."""
+    masks = [each for each in indices if each is not None]
+    if len(masks) != 1 or masks[0].dtype != torch.bool:
+        return NotImplemented
+    (mask,) = masks
+    before = next(place for place, each in enumerate(indices) if each is not None)
+    rest = x.dim() - before - mask.dim()
+    # Of the values, one dimension is for the places.
+    rank = before + 1 + rest
+    shape = ([1] * rank + list(values.shape))[-rank:]
+    if shape[before] != 1:
+        return NotImplemented
+    values = values.reshape([*shape[:before], *[1] * mask.dim(), *shape[before + 1 :]])
+    values = values.to(x.dtype)
+    return torch.where(
+        mask.reshape([*mask.shape, *[1] * rest]), x + values if accumulate else values, x
+    )
 
 
 def _scatter_reduce(

@@ -63,7 +63,9 @@ def _interpolation(name: str) -> Callable[[Any, Any], Any]:
         by_sizes = factors is None or all(
             size * factor == out for size, factor, out in zip(given, factors, wanted, strict=True)
         )
-        if node.args[1] is not None or by_sizes:
+        # Relax divides by the number of steps between the corners.
+        is_point = bool(node.args[2]) and 1 in wanted
+        if not is_point and (node.args[1] is not None or by_sizes):
             return getattr(importer, name)(node)
         return _by_matrices(node, importer)
 

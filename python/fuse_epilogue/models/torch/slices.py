@@ -24,7 +24,7 @@ def slice_converters() -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def _slice(node: Any, importer: Any) -> Any:
-    """Import a slice: as one inside of its tensor where torch knows that it is."""
+    """Import a slice: as an empty one, or inside of its tensor, where torch knows that it is."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     defaults: list[Any] = [None, 0, None, None, 1]
@@ -32,6 +32,10 @@ def _slice(node: Any, importer: Any) -> Any:
     tensor, dim, start, stop, step = given + defaults[len(given) :]
     before, after = tensor.meta["val"].shape, node.meta["val"].shape
     dim %= len(before)
+    if after[dim] == 0 and isinstance(after[dim], int):  # Also of an end before the start.
+        return importer.block_builder.emit(
+            relax.op.strided_slice(importer.env[tensor], [dim], [0], [0])
+        )
     shape = importer.shape_of(importer.env[tensor])
     if step != 1 or shape is None or all(isinstance(each, int) for each in (*before, *after)):
         return importer._slice(node)  # noqa: SLF001 - TVM's converter of the same operator
