@@ -114,9 +114,9 @@ void LawChecks::CheckScales(const RowFactor& factor, const Expr& expr) const {
   auto form = LinearFormOf(cascade_, expr);
   for (const auto& [stage, scale] : form->results) {
     if (std::fabs(scale) <= 1) continue;
-    Check(Code::kCascadeRange, "multiplies " + NameOf(cascade_.stages[stage]) + " in " +
-                                   Print(expr) + ", which may overflow where it is not final: " +
-                                   "multiply the difference instead");
+    Check(Code::kCascadeRange,
+          "multiplies " + NameOf(cascade_.stages[stage]) + " in " + Print(expr) +
+              ", which may overflow where it is not final: " + "multiply the difference instead");
   }
   if (auto operands = Operands(expr)) {
     CheckScales(factor, operands->first);
