@@ -335,3 +335,19 @@ def test_a_function_that_returns_a_state_is_a_model() -> None:
     )
     y, state = model(x, weight, bias)
     assert y[0, 0].tolist() == [2.0, 3.0, *[4.0] * 7] and state.tolist() == x[:, :, 7:].tolist()
+
+
+def test_a_constant_result_is_the_callers_own() -> None:
+    """What the caller writes into it is not in the results of the next call."""
+
+    def build(builder: Any, x: Any) -> Any:
+        table = builder.emit(relax.op.arange(relax.prim_value(3), dtype="float32"))
+        turned = builder.emit(relax.op.permute_dims(relax.const(np.ones((2, 3), "float32"))))
+        return relax.Tuple([relax.op.add(x, x), table, turned, relax.const(5.0, "float32")])
+
+    model = fuse_epilogue.compile(relax_model((2,), build=build), threads=1)
+    for _ in range(2):
+        found = model(np.ones(2, "float32"))
+        assert [each.tolist() for each in found] == [[2, 2], [0, 1, 2], [[1, 1]] * 3, 5]
+        for each in found:
+            each[...] = 7

@@ -19,6 +19,7 @@ from .graph.attention_groups import GroupAttention
 from .graph.bools import BoolsAsNumbers
 from .graph.channels_last import ChannelsLast
 from .graph.cleanup import FoldNoOps
+from .graph.constant_results import CopyConstantResults
 from .graph.degenerate import DegenerateOperators
 from .graph.folded import FoldArrays
 from .graph.index_checks import CheckIndices
@@ -131,7 +132,7 @@ def scheduled(
         # Reshapes become views. The pass must run here: it only reads unscheduled functions.
         lowered = relax.transform.RewriteDataflowReshape()(lowered)
         lowered = relax.transform.DeadCodeElimination()(lowered)
-        return schedule(lowered)
+        return schedule(CopyConstantResults()(lowered))
 
 
 def model_pipeline(

@@ -6,7 +6,7 @@ written_out.py                                  operators that TVM misreads
 degenerate.py                                   divisions by zero, sums of no elements
 norms.py                                        variances that lose no digits
 affine_maps.py                                  additions and products of constants
-folded.py                                       operators on constants
+folded.py, constant_results.py                  operators on constants, results that are some
 channels_last.py, transposes.py                 layouts
 reshapes.py, unflattened.py                     products
 narrow_products.py, integer_convolutions.py     products and convolutions of integers
