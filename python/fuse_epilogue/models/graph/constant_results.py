@@ -14,7 +14,7 @@ from .rewriting import constant_shape, graph_pass
 def CopyConstantResults(mod: ir.IRModule) -> ir.IRModule:
     """Copy each result of a function that is a constant: the model's own memory.
 
-    It runs behind all that folds constants, as a copy of one is folded too.
+    It runs after the passes that fold constants, since they fold a copy of one too.
     """
     builder = relax.BlockBuilder(mod)
     changed = {
