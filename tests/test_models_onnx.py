@@ -327,7 +327,7 @@ def test_an_image_is_resized_to_a_size_with_a_name(attributes: dict[str, Any]) -
 
 
 def test_axes_of_an_image_are_not_resized_to_a_size_with_a_name() -> None:
-    with pytest.raises(ImportRefusal, match="Resize, 'y': an image of a size or a factor that is"):
+    with pytest.raises(ImportRefusal, match="Resize, 'y': resizing an image by a size"):
         import_model(resized_to_another([2, 3]))
 
 
