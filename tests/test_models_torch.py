@@ -250,7 +250,7 @@ def test_sizes_with_names() -> None:
         ({}, ImportRefusal, "needs example_inputs="),
         ({"example_inputs": torch.ones(2)}, ImportRefusal, r"such as \(x,\), not Tensor"),
         ({"example_inputs": (np.ones(2),)}, ImportRefusal, r"torch.from_numpy\(x\)"),
-        ({"target": (torch.ones(2),)}, TypeError, r"have a name, example_inputs=\(x,\)"),
+        ({"target": (torch.ones(2),)}, TypeError, r"by name, example_inputs=\(x,\)"),
     ],
 )
 def test_example_inputs_that_are_none(given: dict[str, Any], error: type, message: str) -> None:

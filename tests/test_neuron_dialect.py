@@ -235,7 +235,7 @@ def test_one_of_several_kernels() -> None:
     ].replace("def kernel", "def ones")
     np.testing.assert_array_equal(neuron.load(text, kernel="ones")(X), np.ones_like(X))
     np.testing.assert_array_equal(neuron.load(text, kernel="kernel")(X), X)
-    with pytest.raises(neuron.KernelError, match="say which one by kernel=: kernel, ones"):
+    with pytest.raises(neuron.KernelError, match="name one with kernel=: kernel, ones"):
         neuron.load(text)
     with pytest.raises(neuron.KernelError, match="no function of the name twos"):
         neuron.load(text, kernel="twos")

@@ -102,7 +102,7 @@ def test_each_row_has_its_source() -> None:
 def test_machines() -> None:
     assert machine("trn2") is TRN2
     assert machine(TRN1) is TRN1
-    with pytest.raises(ValueError, match="'trn9'; there are 'trn1', 'trn2', 'trn3'"):
+    with pytest.raises(ValueError, match="no machine 'trn9', only 'trn1', 'trn2', 'trn3'"):
         machine("trn9")
     assert [m.sbuf_bytes * m.partitions for m in MACHINES.values()] == [
         24 << 20,

@@ -73,8 +73,8 @@ def test_narrow_integers_are_widened_by_a_step():
 @pytest.mark.parametrize(
     "name, step, given, message",
     [
-        ("stride", "cuda_rows", {"vectors": 1, "threads": 128}, "can load rows"),
-        ("rows", "cuda_channels", {"tile": 1, "threads": 128}, "can load channels"),
+        ("stride", "cuda_rows", {"vectors": 1, "threads": 128}, "cannot load rows"),
+        ("rows", "cuda_channels", {"tile": 1, "threads": 128}, "cannot load channels"),
         ("rows", "cuda_rows", {"vectors": 0, "threads": 128}, "at least 1 part"),
         ("rows", "cuda_rows", {"vectors": 1, "threads": 2048}, "from 1 to 1024 threads"),
         ("rows", "cuda_elements", {"threads": 0}, "from 1 to 1024 threads"),

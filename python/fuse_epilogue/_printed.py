@@ -25,7 +25,8 @@ def last_line(error: BaseException) -> str:
     >>> last_line(ValueError())
     'no message'
     """
-    return (str(error).strip().splitlines() or ["no message"])[-1]
+    last = (str(error).strip().splitlines() or ["no message"])[-1]
+    return last.removeprefix("Error message: ")
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -79,5 +79,4 @@ def _reason(func: tirx.PrimFunc, error: s_tir.ScheduleError) -> str:
                     f"'{block.name_hint}' reads '{name}' and writes it, and TVM's primitives take "
                     "such a block for a reduction: let it write another buffer"
                 )
-    message = last_line(error).removeprefix("Error message: ")
-    return f"TVM refuses its loops: {message}"
+    return f"TVM refuses its loops: {last_line(error)}"
