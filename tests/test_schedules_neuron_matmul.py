@@ -139,7 +139,7 @@ def test_one_transfer_transposes_a_chunk(k: int, transfers: int) -> None:
 def test_transfers_transpose_16_bits_only_where_it_must_be(options: Options) -> None:
     found = find_product(matmul(8, 8, 8, **{"dtype": "bfloat16", **options}))
     assert found is not None
-    with pytest.raises(ScheduleError, match="transfers transpose matrices of 16 bits only"):
+    with pytest.raises(ScheduleError, match="transfers transpose only matrices of 16 bits"):
         scheduled(found, Tiling(1, 1, 1, True, False, by_dma=True))
 
 

@@ -338,7 +338,7 @@ def test_a_full_disk_is_noticed_and_nothing_stays_half(tmp_path: Path, room: int
     record = record_of(database, Schedule(MOD))
     with (
         files_of_at_most(len(line) + room),
-        pytest.raises(OSError, match=f"{RECORDS} cannot be written, its disk may be full"),
+        pytest.raises(OSError, match=f"{RECORDS} cannot be written, and its disk may be full"),
     ):
         records.commit(database, record)
     assert (tmp_path / RECORDS).read_bytes() == line

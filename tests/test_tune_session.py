@@ -114,7 +114,7 @@ def test_a_folder_is_of_one_target(tmp_path: Path) -> None:
     )
     for target in (one, same):
         assert len(tune.tune(FUNC, target, tmp_path, **given)) == 1
-    with pytest.raises(ValueError, match="take another folder"):
+    with pytest.raises(ValueError, match="use another folder"):
         tune.tune(FUNC, other, tmp_path, **given)
 
 

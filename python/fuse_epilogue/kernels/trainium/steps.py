@@ -102,10 +102,11 @@ def _attention(func: tirx.PrimFunc, tiling: AttentionTiling) -> tirx.PrimFunc:
     if tiling.round_shares and found.v.dtype == "float32":
         raise NotRewritten("its values are in float32: no share is rounded")
     most = BANK * (2 if tiling.round_shares else 1) // PARTITIONS
-    if tiling.pipelined < 1 or not 1 <= tiling.together <= most:
+    if tiling.pipelined < 1:
+        raise NotRewritten(f"tiles of queries must be at least 1, not {tiling.pipelined}")
+    if not 1 <= tiling.together <= most:
         raise NotRewritten(
-            f"tiles of queries must be at least 1, not {tiling.pipelined}, and transpositions done "
-            f"together from 1 to {most}, not {tiling.together}"
+            f"transpositions done together must be from 1 to {most}, not {tiling.together}"
         )
     return put_back(func, func, attention_blocks.rewritten(found, tiling))
 

@@ -59,8 +59,8 @@ def bind_elements(sch: s_tir.Schedule, block: Any, most: int = THREADS) -> None:
     if len(axes) != len(loops):
         name = sch.get(block).name_hint
         raise s_tir.ScheduleError(
-            f"'{name}' has {len(axes)} axes in {len(loops)} loops: it is already scheduled; pass "
-            "the unscheduled function"
+            f"'{name}' has axes for {len(axes)} loops and is in {len(loops)}: it is already "
+            "scheduled; pass the unscheduled function"
         )
     around = list(zip(axes, loops, strict=True))
     elements = [loop for axis, loop in around if int(axis.iter_type) == IterVar.DataPar]
