@@ -52,3 +52,11 @@ def test_one_in() -> None:
     params = one_in(2, "abcde")
     assert [(*p.values, p.id) for p in params] == [(letter, letter) for letter in "abcde"]
     assert [is_full(p) for p in params] == [False, True, False, True, False]
+
+
+def test_a_file_is_a_group_of_the_processes_that_share_the_tests(
+    request: pytest.FixtureRequest,
+) -> None:
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("the tests are not shared by groups")
+    assert request.node.nodeid.endswith("@test_tiers")
