@@ -314,7 +314,7 @@ for way, candidate in plan.found.by_fusion.items():
     took = seconds(built, arguments)
     print(f"{way:10} {1e6 * candidate.cost:6.1f} us    {1e6 * took:6.1f} us")
     chart[way] = {"predicted": 1e6 * candidate.cost, "measured": 1e6 * took}
-checked(fuse_epilogue.compile(product, target))
+assert np.array_equal(fuse_epilogue.compile(product, target)(a, b, bias), expected)
 show("planner_measured", bars("microseconds, measured on this machine", chart, "us"))
 
 # %%

@@ -31,7 +31,7 @@ from .report import FunctionReport, ModelReport
 from .scheduled_report import function_report
 from .sizes import Sizes
 
-#: Options of the planner's compile, which a PrimFunc is compiled by; models on Trainium take some.
+#: Options of :func:`fuse_epilogue.plan`, for a PrimFunc; models on Trainium take some of them.
 _PERMISSIONS = ("finite", "round_shares")
 _OF_FUNCTIONS = ("profile", "limit", *_PERMISSIONS)
 
