@@ -79,3 +79,10 @@ def test_the_picture_is_that_of_the_code() -> None:
 def test_every_figure_is_that_of_the_results() -> None:
     found = list(figures.wrong(PAGES, sources.ROWS))
     assert not found, "\n".join(found)
+
+
+def test_the_command_of_the_generated_programs_is_that_of_the_results() -> None:
+    results = reading.ROOT / "benchmarks" / "results" / "fuzz.json"
+    made = json.loads(results.read_text(encoding="utf-8"))
+    command = f"make fuzz N={made['programs']} SEED={made['seed']} BASELINE=1"
+    assert command in (reading.ROOT / "README.md").read_text(encoding="utf-8")
