@@ -9,9 +9,9 @@ is compared with numpy before it is timed: bit for bit where whole numbers make 
     python benchmarks/fusion.py --only row    the families whose names begin with "row"
 
 The versions of a program are timed in turns, on the same arrays; who is first changes from turn to
-turn. After each quarter of the turns the arrays lie elsewhere in memory, which changes the times of
-one version beside another's by more than the quartiles of a single place tell. A sample is the mean
-of as many runs as take some milliseconds, behind one that is not timed.
+turn. After each quarter of the turns the arrays lie elsewhere in memory, which can change the times
+of one version beside another's. A sample is the mean of as many runs as take some milliseconds,
+after one that is not timed.
 Times are those that passed: with several threads, time on the processors would count threads that
 wait for one another. What other processes had of the processors meanwhile is measured beside.
 

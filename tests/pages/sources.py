@@ -15,7 +15,7 @@ MILLISECONDS = "{:.3f} {:.3f} {:.3f} {:.3f}"
 
 ROWS = (
     Row(
-        "{:.1f} to {:.1f} at K <= 16, {:.1f} at 64 {:.2f} to {:.2f}: nothing",
+        "{:.1f} to {:.1f} at K <= 16, {:.1f} at 64 {:.2f} to {:.2f}",
         "fusion.json",
         measured.tiles_large,
     ),
