@@ -14,7 +14,7 @@ from ..kernels.scheduled import Way
 from ..transform.kinds import DEFAULT, VIEW
 
 #: Kinds of functions without a kernel, for people.
-_KINDS = {DEFAULT: "TVM's own loops", VIEW: "a view, which takes no time"}
+_KINDS = {DEFAULT: "TVM's own loops", VIEW: "a view, or a copy where it is a result of the model"}
 _STYLE = "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}"
 _HEADS = (
     *("function", "sizes", "kind", "fusion", "calls", "timed", "predicted", "from", "to"),
