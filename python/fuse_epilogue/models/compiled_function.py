@@ -213,6 +213,8 @@ class CompiledFunction:
     def profile(self, *arrays: Any, repeats: int = 11) -> ModelReport:
         """Measure the function, and return the report with its time, which is kept as well.
 
+        It runs several times: an array that it updates in place is updated in each run.
+
         Parameters
         ----------
         *arrays
