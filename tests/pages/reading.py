@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Where pages are made from the code: they cannot be out of step with it.
-GENERATED = ROOT / "docs" / "generated"
+#: Where `make docs` makes pages from the code: they cannot be out of step with it.
+GENERATED = {"generated", "tutorials"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Page:
 
 def pages() -> list[Page]:
     """Return README.md, CONTRIBUTING.md and the pages of docs/ that are written by hand."""
-    written = (p for p in (ROOT / "docs").rglob("*.rst") if not p.is_relative_to(GENERATED))
+    docs = ROOT / "docs"
+    written = (p for p in docs.rglob("*.rst") if p.relative_to(docs).parts[0] not in GENERATED)
     paths = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(written)]
     return [page(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in paths]
 
